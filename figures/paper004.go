@@ -119,7 +119,7 @@ func sources() []source {
 		return c.Epsilon(delta)
 	}
 	checkIn := func(n uint64) amplify.CheckIn {
-		return amplify.CheckIn{Schedule: release.FixedWindow, Slots: n, P0: 1}
+		return amplify.CheckIn{Schedule: release.FixedWindow, Slots: n, Rate: 1}
 	}
 	return []source{
 		{"None", "ε_{0}", 0, func(e0 float64, _ uint64, delta float64) (release.Guarantee, error) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 )
@@ -238,9 +239,9 @@ func TestSchedules(t *testing.T) {
 		from uint64
 	}{
 		{DonationSlots{Slots: 5}, func(i uint64) float64 { return math.Pow(.8, float64(i)) / 5 }, 0},
-		{CheckIns{Window: FixedWindow, Slots: 5, P0: recipe.Rational{Num: 1, Den: 2}}, func(uint64) float64 { return .1 }, 0},
-		{CheckIns{Window: AveragedWindow, Slots: 5, P0: recipe.Rational{Num: 1, Den: 1}}, func(uint64) float64 { return .2 }, 0},
-		{CheckIns{Window: SlidingWindow, Slots: 5, P0: recipe.Rational{Num: 1, Den: 1}}, func(uint64) float64 { return .2 }, 7},
+		{CheckIns{Window: release.FixedWindow, Slots: 5, P0: recipe.Rational{Num: 1, Den: 2}}, func(uint64) float64 { return .1 }, 0},
+		{CheckIns{Window: release.AveragedWindow, Slots: 5, P0: recipe.Rational{Num: 1, Den: 1}}, func(uint64) float64 { return .2 }, 0},
+		{CheckIns{Window: release.SlidingWindow, Slots: 5, P0: recipe.Rational{Num: 1, Den: 1}}, func(uint64) float64 { return .2 }, 7},
 	} {
 		count := map[uint64]int{}
 		for range n {
@@ -256,10 +257,10 @@ func TestSchedules(t *testing.T) {
 			t.Errorf("%T: slots out of range %v", c.s, count)
 		}
 	}
-	if err := (CheckIns{Window: AveragedWindow, Slots: 5, P0: recipe.Rational{Num: 1, Den: 1}}).Validate(); err != nil {
+	if err := (CheckIns{Window: release.AveragedWindow, Slots: 5, P0: recipe.Rational{Num: 1, Den: 1}}).Validate(); err != nil {
 		t.Error(err)
 	}
-	if err := (CheckIns{Window: FixedWindow, P0: recipe.Rational{Num: 1, Den: 1}}).Validate(); err == nil {
+	if err := (CheckIns{Window: release.FixedWindow, P0: recipe.Rational{Num: 1, Den: 1}}).Validate(); err == nil {
 		t.Error("no slots")
 	}
 }

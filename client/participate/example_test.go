@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/starling-agg/starling/client/participate"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/recipe"
 )
 
@@ -18,7 +19,7 @@ func Example() {
 	fmt.Println(ledger.Spent().Epsilon, "of", ledger.Budget().MaxEpsilon)
 
 	// When it takes part, in a fixed window of four slots, is drawn in secret.
-	slots := participate.CheckIns{Window: participate.FixedWindow, Slots: 4, P0: recipe.Rational{Num: 1, Den: 1}}
+	slots := participate.CheckIns{Window: release.FixedWindow, Slots: 4, P0: recipe.Rational{Num: 1, Den: 1}}
 	slot, ok := slots.Draw(0)
 	fmt.Println(slot < 4, ok)
 	// Output:

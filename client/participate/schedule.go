@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/big"
 
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/recipe"
 )
 
@@ -34,23 +35,13 @@ func (s DonationSlots) Draw(uint64) (slot uint64, ok bool) {
 	return slot, ok
 }
 
-// A Window is a protocol of paper 004, which package amplify accounts for.
-type Window uint8
-
-const (
-	// a uniform slot of one run; each slot uses one of its devices
-	FixedWindow    Window = iota + 1
-	AveragedWindow        // the same, and each slot uses all of its devices
-	SlidingWindow         // a uniform slot of those that follow the device's arrival
-)
-
 // maxSlots is how many slots an accountant answers for.
 const maxSlots = 1_000_000_000_000
 
 // CheckIns is a random check-in (paper 004): with probability P0, a uniform one of Slots slots, counted from the start
 // (fixed and averaged windows) or from the device's arrival (sliding windows).
 type CheckIns struct {
-	Window Window
+	Window release.Schedule
 	Slots  uint64
 	// P0 is 1/1 for averaged windows.
 	P0   recipe.Rational
@@ -64,7 +55,7 @@ func (s CheckIns) Draw(arrival uint64) (slot uint64, ok bool) {
 		panic("participate: internal error: crypto/rand failed: " + err.Error())
 	}
 	slot, ok = n.Uint64(), s.coin.or()(s.P0.Rat())
-	if s.Window == SlidingWindow {
+	if s.Window == release.SlidingWindow {
 		slot += arrival
 	}
 	return slot, ok
@@ -74,13 +65,13 @@ func (s CheckIns) Draw(arrival uint64) (slot uint64, ok bool) {
 func (s CheckIns) Validate() error {
 	p0 := s.P0.Float()
 	switch {
-	case s.Window < FixedWindow || s.Window > SlidingWindow:
-		return fmt.Errorf("participate: window is %d, want %d to %d", s.Window, FixedWindow, SlidingWindow)
+	case s.Window < release.FixedWindow || s.Window > release.SlidingWindow:
+		return fmt.Errorf("participate: window is %d, want %d to %d", s.Window, release.FixedWindow, release.SlidingWindow)
 	case s.Slots < 1 || s.Slots > maxSlots:
 		return fmt.Errorf("participate: %d slots, want 1 to %d", s.Slots, maxSlots)
 	case !(p0 > 0 && p0 <= 1):
 		return fmt.Errorf("participate: a probability of %s, want one above 0 and at most 1", s.P0)
-	case s.Window == AveragedWindow && p0 != 1:
+	case s.Window == release.AveragedWindow && p0 != 1:
 		return fmt.Errorf("participate: a probability of %s, want 1 for an averaged window", s.P0)
 	}
 	return nil

@@ -18,7 +18,6 @@ type allocation struct {
 	Event event
 	// Steps is how many releases there are; Picks how many of them a record is in, 1 or more.
 	Steps, Picks uint64
-	Count        count
 }
 
 func (allocation) event() {}
@@ -37,9 +36,6 @@ func (a allocation) check(n release.Neighbours) error {
 	}
 	if n == release.ReplaceOne {
 		return fmt.Errorf("%w: random allocation for replace-one neighbours", release.ErrUnsupported)
-	}
-	if a.Count != countHidden {
-		return fmt.Errorf("%w: random allocation while the count of each step is public", release.ErrUnsupported)
 	}
 	return nil
 }

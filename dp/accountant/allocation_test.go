@@ -10,11 +10,11 @@ import (
 )
 
 func allocated(sigma float64, picks, steps uint64) event {
-	return allocation{gauss(sigma), steps, picks, countHidden}
+	return allocation{gauss(sigma), steps, picks}
 }
 
 func TestReferenceAllocation(t *testing.T) {
-	rr := func(e0 float64, m uint64) event { return allocation{randomizedResponse{e0, 2}, m, 1, countHidden} }
+	rr := func(e0 float64, m uint64) event { return allocation{randomizedResponse{e0, 2}, m, 1} }
 	for i, r := range []struct {
 		name  string
 		event event
@@ -23,7 +23,7 @@ func TestReferenceAllocation(t *testing.T) {
 		tol   float64
 	}{
 		{"41a", rr(1, 1000), 1e-6, .1266145, 1e-6},
-		{"41b", poissonSample{rr(1, 1000), .1, countHidden}, 1e-6, .0102265, 1e-6},
+		{"41b", poissonSample{rr(1, 1000), .1}, 1e-6, .0102265, 1e-6},
 		{"41c", rr(1, 1e4), 1e-6, .0356588, 1e-6},
 		{"43a", allocated(1, 1, 100), 1e-6, .857986, 5e-5},
 		{"43b", allocated(2, 1, 100), 1e-6, .204930, 5e-5},
@@ -89,7 +89,7 @@ func TestAllocationAgainstBruteForce(t *testing.T) {
 	}
 	p := func(y int) float64 { return math.Exp(-float64(y*y)/(2*s2)) / total }
 	for _, steps := range []int{2, 3} {
-		event := allocation{discrete(2, 1, release.Interval(1)), uint64(steps), 1, countHidden}
+		event := allocation{discrete(2, 1, release.Interval(1)), uint64(steps), 1}
 		for _, e := range []float64{0, .1, .5, 1, 1.7} {
 			remove, add := 0.0, 0.0
 			var walk func(k int, present, absent float64)
@@ -138,14 +138,14 @@ func TestAllocationProperties(t *testing.T) {
 		}
 	}
 	near(t, "one step", epsilon(t, allocated(1, 1, 1), 1e-6, release.AddRemove).Epsilon, epsilon(t, gauss(1), 1e-6, release.AddRemove).Epsilon, 1e-3)
-	rr := allocation{randomizedResponse{.7, 2}, 1, 1, countHidden}
+	rr := allocation{randomizedResponse{.7, 2}, 1, 1}
 	near(t, "one response", epsilon(t, rr, 1e-12, release.AddRemove).Epsilon, .7, 1e-6)
-	for _, e := range []allocation{{gauss(1), 0, 1, countHidden}, {gauss(1), 5, 0, countHidden}, {gauss(1), 5, 6, countHidden}} {
+	for _, e := range []allocation{{gauss(1), 0, 1}, {gauss(1), 5, 0}, {gauss(1), 5, 6}} {
 		if _, err := epsilonOf(e, 1e-6, release.AddRemove); !errors.Is(err, release.ErrParameter) {
 			t.Errorf("%+v: %v", e, err)
 		}
 	}
-	for _, e := range []event{allocation{gauss(1), 5, 1, countPublic}, allocation{zcdp{1}, 5, 1, countHidden}, allocation{nil, 5, 1, countHidden}} {
+	for _, e := range []event{allocation{zcdp{1}, 5, 1}, allocation{nil, 5, 1}} {
 		if _, err := epsilonOf(e, 1e-6, release.AddRemove); !errors.Is(err, release.ErrUnsupported) {
 			t.Errorf("%+v: %v", e, err)
 		}

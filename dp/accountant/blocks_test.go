@@ -49,9 +49,9 @@ func TestBlocksAndOneGrid(t *testing.T) {
 		n     uint64
 		delta float64
 	}{
-		{poissonSample{gauss(5), 1e-4, countHidden}, 3_000_017, 1e-12},
-		{poissonSample{randomizedResponse{1, 2}, .001, countHidden}, 400_000, 1e-9},
-		{poissonSample{lap(30), .01, countHidden}, 500_000, 1e-7},
+		{poissonSample{gauss(5), 1e-4}, 3_000_017, 1e-12},
+		{poissonSample{randomizedResponse{1, 2}, .001}, 400_000, 1e-9},
+		{poissonSample{lap(30), .01}, 500_000, 1e-7},
 	} {
 		d, err := c.e.(dominated).dominating(release.AddRemove)
 		if err != nil {

@@ -34,7 +34,7 @@ func (c correlated) rho(n release.Neighbours) (float64, error) {
 			return 0, fmt.Errorf("%w: sigma^2 is %v and the squared norm %v, want positive fractions", release.ErrParameter, c.Sigma2, c.Norm2)
 		}
 	}
-	if s2 := c.Sigma2.Float(); s2 < 0x1p-34 || s2 > 1<<62 {
+	if s2 := c.Sigma2.Float(); s2 < 0x1p-34 || s2 > release.MaxVariance {
 		return 0, parameter("sigma^2", s2, "2^-34 to 2^62")
 	}
 	if c.Norm2.Num < c.Norm2.Den {
@@ -70,7 +70,7 @@ func CalibrateCorrelated(epsilon, delta float64, norm2 release.Rational, c relea
 	if err := checkDelta(delta); err != nil {
 		return release.Rational{}, release.Guarantee{}, err
 	}
-	if !(epsilon > 0 && epsilon <= maxEpsilon) {
+	if !(epsilon > 0 && epsilon <= release.MaxEpsilon) {
 		return release.Rational{}, release.Guarantee{}, parameter("epsilon", epsilon, "above 0 and at most 10^6")
 	}
 	if count == 0 || count > maxCount {

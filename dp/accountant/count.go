@@ -16,16 +16,16 @@ func (fixedSample) event() {}
 // empty one with probability Rate: a binomial count, which one more report moves by one.
 // It hides whether a person took part; put it beside the sum,
 //
-//	poissonSample{Event: composition{dummyCount{...}, gaussian{...}}, ..., Count: countHidden},
+//	poissonSample{Event: composition{dummyCount{...}, gaussian{...}}, ...},
 //
-// where the count is published. N counts those guaranteed to be honest.
+// where the number is published. N counts those guaranteed to be honest.
 type dummyCount struct {
 	N    uint64
 	Rate float64
 }
 
 func (d dummyCount) dominating(n release.Neighbours) (dominance, error) {
-	if d.N == 0 || d.N > 1<<40 {
+	if d.N == 0 || d.N > release.MaxCount {
 		return dominance{}, parameter("number of senders of dummies", float64(d.N), "1 to 2^40")
 	}
 	if !(d.Rate > 0 && d.Rate < 1) {

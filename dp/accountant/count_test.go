@@ -45,7 +45,7 @@ func TestCountAttack(t *testing.T) {
 	const sigma, rate = 1.0, .1
 	inner := gaussian{sigma, release.Signed(1)}
 	for _, e := range []float64{.3, 1.5} {
-		naive, err := deltaOf(poissonSample{inner, rate, countHidden}, e, release.AddRemove)
+		naive, err := deltaOf(poissonSample{inner, rate}, e, release.AddRemove)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,17 +53,16 @@ func TestCountAttack(t *testing.T) {
 			t.Errorf("epsilon %v: the attack reaches %v against a claim of %v: it should have won", e, a, naive.Delta)
 		}
 		for _, n := range []release.Neighbours{release.AddRemove, release.ZeroOut, release.ReplaceOne} {
-			for _, claim := range []event{poissonSample{inner, rate, countPublic}, allocation{inner, 10, 1, countPublic}} {
-				if _, err := deltaOf(claim, e, n); !errors.Is(err, release.ErrUnsupported) {
-					t.Errorf("%+v, %v: claimed, %v", claim, n, err)
-				}
+			counted := release.One(release.Gaussian{Sigma: 2, Contribution: release.Signed(1)}).Sampled(release.CountedPoisson{Rate: rate, People: 100})
+			if _, err := Delta([]release.Release{counted}, e, n); !errors.Is(err, release.ErrUnsupported) {
+				t.Errorf("%v, %v: claimed, %v", counted, n, err)
 			}
 		}
 		for _, dummies := range []struct {
 			n    uint64
 			rate float64
 		}{{30, .5}, {100, .3}} {
-			joint := poissonSample{composition{dummyCount{dummies.n, dummies.rate}, inner}, rate, countHidden}
+			joint := poissonSample{composition{dummyCount{dummies.n, dummies.rate}, inner}, rate}
 			g, err := deltaOf(joint, e, release.AddRemove)
 			if err != nil {
 				t.Fatal(err)
@@ -103,8 +102,8 @@ func TestCountAttack(t *testing.T) {
 func TestDummiesAreCheap(t *testing.T) {
 	const sigma = 4.0
 	inner := gaussian{sigma, release.Signed(1)}
-	alone := epsilon(t, selfCompose{poissonSample{inner, .02, countHidden}, 200}, 1e-6, release.AddRemove)
-	both := epsilon(t, selfCompose{poissonSample{composition{inner, dummyCount{3200, .5}}, .02, countHidden}, 200}, 1e-6, release.AddRemove)
+	alone := epsilon(t, selfCompose{poissonSample{inner, .02}, 200}, 1e-6, release.AddRemove)
+	both := epsilon(t, selfCompose{poissonSample{composition{inner, dummyCount{3200, .5}}, .02}, 200}, 1e-6, release.AddRemove)
 	if r := both.Epsilon / alone.Epsilon; r < 1 || r > 1.03 {
 		t.Errorf("with a hidden count %v, without %v", both.Epsilon, alone.Epsilon)
 	}

@@ -29,13 +29,13 @@ func TestDirectionsApart(t *testing.T) {
 		if tc.sigma > 1 && !patient() {
 			continue
 		}
-		e := allocation{gaussian{tc.sigma, release.Signed(1)}, 100, 1, countHidden}
+		e := allocation{gaussian{tc.sigma, release.Signed(1)}, 100, 1}
 		near(t, "row 43, remove", one(e, release.Remove, release.AddRemove).Epsilon, tc.remove, 5e-5)
 		near(t, "row 43, add", one(e, release.Add, release.AddRemove).Epsilon, tc.add, 5e-5)
 	}
 	for i, e := range []event{
 		sampled(1, .1, 20),
-		poissonSample{gaussian{1, release.Signed(1)}, .1, countHidden}, // which has a formula for both
+		poissonSample{gaussian{1, release.Signed(1)}, .1}, // which has a formula for both
 		composition{sampled(2, .3, 5), lap(3)},
 		gaussian{1, release.Signed(1)},
 		checkedIn{reportOf(laplace{2, release.Signed(1)}), 10, .5},

@@ -14,12 +14,9 @@ type discreteGaussian struct {
 	Sigma2       release.Rational
 	Contribution release.Contribution
 	// Honest is how many servers, or devices, each add such noise and keep it to themselves: 1 (also if 0) unless more are
-	// trusted to. At most maxHonest. The noise of the others is post-processing.
+	// trusted to. At most release.MaxDraws. The noise of the others is post-processing.
 	Honest int
 }
-
-// maxHonest bounds how many draws are added up.
-const maxHonest = 1 << 30
 
 const (
 	latticeTheorem = "exact discrete Gaussian curve (Canonne, Kamath and Steinke 2020, theorem 7)"
@@ -30,10 +27,10 @@ func (g discreteGaussian) check() error {
 	if g.Sigma2.Num == 0 || g.Sigma2.Den == 0 {
 		return fmt.Errorf("%w: sigma^2 is %v, want a positive fraction", release.ErrParameter, g.Sigma2)
 	}
-	if s2 := g.Sigma2.Float(); s2 < 0.25 || s2 > 1<<62 {
+	if s2 := g.Sigma2.Float(); s2 < release.MinVariance || s2 > release.MaxVariance {
 		return parameter("sigma^2", s2, "1/4 to 2^62")
 	}
-	if g.Honest < 0 || g.Honest > maxHonest {
+	if g.Honest < 0 || g.Honest > release.MaxDraws {
 		return parameter("number of honest draws", float64(g.Honest), "1 to 2^30")
 	}
 	return nil
@@ -125,7 +122,7 @@ func CalibrateDiscreteGaussian(epsilon, delta float64, c release.Contribution, n
 	if err := checkDelta(delta); err != nil {
 		return release.Rational{}, release.Guarantee{}, err
 	}
-	if !(epsilon > 0 && epsilon <= maxEpsilon) {
+	if !(epsilon > 0 && epsilon <= release.MaxEpsilon) {
 		return release.Rational{}, release.Guarantee{}, parameter("epsilon", epsilon, "above 0 and at most 10^6")
 	}
 	if _, err := c.Sensitivity(n); err != nil {

@@ -51,7 +51,7 @@ func TestFarLossesExactly(t *testing.T) {
 			if delta < 1e-14 {
 				continue
 			}
-			g := epsilon(t, selfCompose{poissonSample{randomizedResponse{e0, 2}, rate, countHidden}, uint64(n)}, delta, release.AddRemove)
+			g := epsilon(t, selfCompose{poissonSample{randomizedResponse{e0, 2}, rate}, uint64(n)}, delta, release.AddRemove)
 			if g.Epsilon < e*(1-1e-9) || g.EpsilonLower > e*(1+1e-9) || g.Epsilon > e*(1+1e-3) {
 				t.Errorf("%d releases, delta %v: %v to %v, exactly %v", n, delta, g.EpsilonLower, g.Epsilon, e)
 			}

@@ -77,12 +77,12 @@ func TestPublishedAccountants(t *testing.T) {
 		case "rr":
 			e = randomizedResponse{scale, uint64(number("k"))}
 		case "allocation":
-			e = allocation{gauss(scale), uint64(number("slots")), uint64(number("selected")), countHidden}
+			e = allocation{gauss(scale), uint64(number("slots")), uint64(number("selected"))}
 		default:
 			t.Fatalf("row %d: mechanism %q", i, text("mechanism"))
 		}
 		if q := number("sampling"); q != 1 {
-			e = poissonSample{e, q, countHidden}
+			e = poissonSample{e, q}
 		}
 		g, err := Options{Method: Method(text("method"))}.epsilon(selfCompose{e, uint64(number("steps"))}, number("delta"), n)
 		if err != nil {

@@ -28,7 +28,7 @@ func checkSampling(rate float64) error {
 }
 
 func checkEpsilon(epsilon float64) error {
-	if !(epsilon >= 0 && epsilon <= maxEpsilon) {
+	if !(epsilon >= 0 && epsilon <= release.MaxEpsilon) {
 		return parameter("epsilon", epsilon, "0 to 10^6")
 	}
 	return nil
@@ -36,9 +36,6 @@ func checkEpsilon(epsilon float64) error {
 
 // A curve bounds delta(epsilon) from both sides. Both bounds fall as epsilon grows.
 type curve func(epsilon float64) (lower, upper float64)
-
-// maxEpsilon ends the search for an epsilon; beyond it nothing is protected.
-const maxEpsilon = 1e6
 
 // epsilon returns the least epsilon whose delta is proved to be at most delta, rounded up, and a bound below which
 // every epsilon is proved to fail.
@@ -73,10 +70,10 @@ func crossing(f func(float64) float64, delta float64) (a, b float64, err error) 
 	b = 1
 	fb := f(b)
 	for fb > delta {
-		if b == maxEpsilon {
+		if b == release.MaxEpsilon {
 			return 0, 0, release.ErrNoGuarantee
 		}
-		a, fa, b = b, fb, min(2*b, maxEpsilon)
+		a, fa, b = b, fb, min(2*b, release.MaxEpsilon)
 		fb = f(b)
 	}
 	for i := range 200 {

@@ -56,7 +56,7 @@ func TestHostileNumbers(t *testing.T) {
 		switch {
 		case err != nil && !typed(err):
 			t.Errorf("%+v: an untyped error: %v", what, err)
-		case err == nil && !(g.Epsilon >= 0 && g.Epsilon <= maxEpsilon && g.EpsilonLower <= g.Epsilon && g.Delta >= g.DeltaLower && g.Delta <= 1):
+		case err == nil && !(g.Epsilon >= 0 && g.Epsilon <= release.MaxEpsilon && g.EpsilonLower <= g.Epsilon && g.Delta >= g.DeltaLower && g.Delta <= 1):
 			t.Errorf("%+v: %+v", what, g)
 		}
 	}
@@ -66,8 +66,8 @@ func TestHostileNumbers(t *testing.T) {
 	}
 	for _, base := range []event{
 		gauss(2), lap(2), randomizedResponse{1, 3}, approxDP{.1, 1e-9}, zcdp{.1}, discrete(100, 1, release.OneHot()), selfCompose{gauss(2), 5},
-		discreteGaussian{release.Rational{Num: 100, Den: 1}, release.Interval(3), 2}, discreteLaplace{release.Rational{Num: 10, Den: 1}, release.Interval(3)}, poissonSample{gauss(2), .1, countHidden},
-		selfCompose{poissonSample{gauss(2), .1, countHidden}, 5}, fixedSample{gauss(2), .1}, dummyCount{100, .5}, allocation{gauss(2), 10, 1, countHidden},
+		discreteGaussian{release.Rational{Num: 100, Den: 1}, release.Interval(3), 2}, discreteLaplace{release.Rational{Num: 10, Den: 1}, release.Interval(3)}, poissonSample{gauss(2), .1},
+		selfCompose{poissonSample{gauss(2), .1}, 5}, fixedSample{gauss(2), .1}, dummyCount{100, .5}, allocation{gauss(2), 10, 1},
 		shuffled{release.AnyReport(1), 100},
 	} {
 		hostile(base, func(e event) {

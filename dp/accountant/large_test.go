@@ -110,7 +110,7 @@ func TestLargeLossesAreBracketed(t *testing.T) {
 			e := selfCompose{gaussian{r.sigma, release.Signed(1)}, r.steps}
 			g, err := Options{Method: m}.epsilon(e, r.delta, release.AddRemove)
 			if errors.Is(err, release.ErrNoGuarantee) {
-				if bigGaussianDelta(mu, 0.99*maxEpsilon).Cmp(bigFloat(r.delta)) <= 0 {
+				if bigGaussianDelta(mu, 0.99*release.MaxEpsilon).Cmp(bigFloat(r.delta)) <= 0 {
 					t.Errorf("%+v by %q: %v, but there is one", r, m, err)
 				}
 				continue
@@ -177,7 +177,7 @@ func TestSubnormalNumbersAreRefused(t *testing.T) {
 	_, simple := SimpleZCDPEpsilon(0.1, tiny)
 	_, renyi := Options{Method: RDP}.epsilon(gaussian{1, release.Signed(1)}, tiny, release.AddRemove)
 	_, poisson := PoissonSampledApproxDP(740, 0, tiny)
-	_, sampled := epsilonOf(poissonSample{gaussian{1, release.Signed(1)}, tiny, countHidden}, 1e-9, release.AddRemove)
+	_, sampled := epsilonOf(poissonSample{gaussian{1, release.Signed(1)}, tiny}, 1e-9, release.AddRemove)
 	_, fixed := epsilonOf(fixedSample{laplace{1, release.Signed(1)}, tiny}, 1e-9, release.ReplaceOne)
 	for name, err := range map[string]error{"zCDP": simple, "Renyi": renyi, "Poisson": poisson, "sample": sampled, "fixed sample": fixed} {
 		if !errors.Is(err, release.ErrParameter) {

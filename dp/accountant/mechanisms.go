@@ -26,7 +26,7 @@ func (l laplace) mu(n release.Neighbours) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if mu := s.Max / l.Scale; mu <= 500 {
+	if mu := s.Max / l.Scale; mu <= release.MaxLoss {
 		return mu, nil
 	}
 	return 0, parameter("scale", l.Scale, "at least 1/500 of the contribution")
@@ -52,13 +52,7 @@ type randomizedResponse struct {
 }
 
 func (r randomizedResponse) check() error {
-	if !(r.Epsilon0 > 0 && r.Epsilon0 <= 500) {
-		return parameter("epsilon0", r.Epsilon0, "above 0 and at most 500")
-	}
-	if r.K < 2 || r.K > 1<<32 {
-		return parameter("number of answers", float64(r.K), "2 to 2^32")
-	}
-	return nil
+	return release.Response{Epsilon0: r.Epsilon0, Answers: r.K}.Check()
 }
 
 // answers is how many there are, in the worst pair of the relation.
@@ -92,7 +86,7 @@ func (r randomizedResponse) dominating(n release.Neighbours) (dominance, error) 
 }
 
 func (a approxDP) dominating(release.Neighbours) (dominance, error) {
-	if !(a.Epsilon >= 0 && a.Epsilon <= 500) {
+	if !(a.Epsilon >= 0 && a.Epsilon <= release.MaxLoss) {
 		return dominance{}, parameter("epsilon", a.Epsilon, "0 to 500")
 	}
 	if !(a.Delta >= 0 && a.Delta < 1) {
@@ -210,33 +204,21 @@ func laplaceRate(scale release.Rational, c release.Contribution, n release.Neigh
 		return 0, s, err
 	}
 	rate = float64(scale.Den) / float64(scale.Num)
-	if s.Max != math.Trunc(s.Max) || rate*s.Max > 500 {
+	if s.Max != math.Trunc(s.Max) || rate*s.Max > release.MaxLoss {
 		return 0, s, parameter("contribution", s.Max, "a whole number, at most 500 scales")
 	}
 	return rate, s, nil
 }
 
-// Count says whether anyone who sees the release also learns how many records took part.
-type count uint8
-
-const (
-	// countPublic: the number of records is known exactly, as it is to both aggregators
-	// and the collector.
-	countPublic count = iota
-	// countHidden: something hides it, such as dummy reports, and is accounted as an
-	// event of its own.
-	countHidden
-)
-
 // poissonSample is a release about a random part of the records, each kept independently
 // and secretly with probability Rate.
 //
 // If everyone else holds -C and one person +C, the sum and the exact count together single that person out, so the
-// amplification is proved only where the count is hidden: Count must be countHidden.
+// amplification is proved only where something hides the count, such as dummy reports, and is accounted as an event of
+// its own: a release.CountedPoisson is refused.
 type poissonSample struct {
 	Event event
 	Rate  float64
-	Count count
 }
 
 const poissonTheorem = "Poisson sampling (Zhu, Dong and Wang 2022, theorem 11)"
@@ -286,9 +268,6 @@ func (s poissonSample) exact(n release.Neighbours, count float64) (curve, string
 func (s poissonSample) dominating(n release.Neighbours) (dominance, error) {
 	if err := checkSampling(s.Rate); err != nil {
 		return dominance{}, err
-	}
-	if s.Count != countHidden {
-		return dominance{}, fmt.Errorf("%w: Poisson sampling while the count is public", release.ErrUnsupported)
 	}
 	if n == release.ReplaceOne {
 		g, ok := s.Event.(gaussian)

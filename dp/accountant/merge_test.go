@@ -33,7 +33,7 @@ func TestMergedIsBelow(t *testing.T) {
 		if i%2 == 1 && !patient() {
 			continue
 		}
-		event := poissonSample{gauss(c.sigma), c.rate, countHidden}
+		event := poissonSample{gauss(c.sigma), c.rate}
 		exact, _, err := event.exact(release.AddRemove, 1)
 		if err != nil {
 			t.Fatal(err)

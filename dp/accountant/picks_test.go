@@ -43,9 +43,9 @@ func TestSeveralPicksExactly(t *testing.T) {
 					down += q * max(0, 1-math.Exp(e)*ratio)
 				}
 				want := max(up, down)
-				event := event(allocation{Event: randomizedResponse{c.e0, 2}, Steps: uint64(c.t), Picks: uint64(c.k), Count: countHidden})
+				event := event(allocation{Event: randomizedResponse{c.e0, 2}, Steps: uint64(c.t), Picks: uint64(c.k)})
 				if rate < 1 {
-					event = poissonSample{event, rate, countHidden}
+					event = poissonSample{event, rate}
 				}
 				g, err := deltaOf(event, e, release.ZeroOut)
 				if errors.Is(err, release.ErrUnsupported) && c.k == c.t && rate < 1 {
@@ -71,7 +71,7 @@ func TestSeveralPicksOfDiscreteGaussians(t *testing.T) {
 	}
 	p := func(y int) float64 { return math.Exp(-float64(y*y)/(2*s2)) / total }
 	ratio := func(y int) float64 { return p(y-1) / p(y) }
-	event := allocation{discrete(2, 1, release.Interval(1)), 3, 2, countHidden}
+	event := allocation{discrete(2, 1, release.Interval(1)), 3, 2}
 	for _, e := range []float64{0, .3, .8, 1.6, 2.5} {
 		up, down := 0.0, 0.0
 		for x := -r; x <= r; x++ {
@@ -121,8 +121,8 @@ func TestSeveralPicksOfGaussians(t *testing.T) {
 	}
 	// So many picks are accounted for from above only.
 	g := epsilon(t, allocated(10, 100, 2050), 1e-6, release.AddRemove)
-	long := allocation{gauss(10), 21, 1, countHidden}
-	short := allocation{gauss(10), 20, 1, countHidden}
+	long := allocation{gauss(10), 21, 1}
+	short := allocation{gauss(10), 20, 1}
 	blocks := epsilon(t, composition{selfCompose{long, 50}, selfCompose{short, 50}}, 1e-6, release.AddRemove)
 	if g.Epsilon != blocks.Epsilon || g.EpsilonLower != 0 {
 		t.Errorf("100 of 2050: [%v, %v], blocks %v", g.EpsilonLower, g.Epsilon, blocks.Epsilon)

@@ -94,7 +94,7 @@ func (o Options) pld(leaves []leaf, g release.Guarantee, wantEpsilon bool) (rele
 	}
 	if wantEpsilon {
 		g.Epsilon, g.EpsilonLower = best.upper, min(best.lower, best.upper)
-		if g.Epsilon > maxEpsilon {
+		if g.Epsilon > release.MaxEpsilon {
 			return release.Guarantee{}, release.ErrNoGuarantee
 		}
 		return g, nil
@@ -355,7 +355,7 @@ func (q question) once(terms []term, h, enough float64) (bounds, error) {
 		}
 		lo := max(0, c.epsilon(q.g.Delta*math.Exp(q.slop))-2*q.slop)
 		if math.IsInf(lo, 1) {
-			lo = min(hi, maxEpsilon)
+			lo = min(hi, release.MaxEpsilon)
 		}
 		return bounds{min(lo, hi), max(0, hi), c.size}, nil
 	}

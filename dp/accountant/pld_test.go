@@ -10,7 +10,7 @@ import (
 )
 
 func sampled(sigma, q float64, count uint64) event {
-	return selfCompose{poissonSample{gauss(sigma), q, countHidden}, count}
+	return selfCompose{poissonSample{gauss(sigma), q}, count}
 }
 
 func lap(b float64) event { return laplace{b, release.Signed(1)} }
@@ -40,8 +40,8 @@ func TestReferencePLD(t *testing.T) {
 		{"22a", selfCompose{lap(1), 10}, release.AddRemove, 1e-6, 9.998978, 2e-4},
 		{"22b", selfCompose{lap(10), 100}, release.AddRemove, 1e-6, 4.692667, 2e-4},
 		{"22c", selfCompose{lap(20), 1000}, release.AddRemove, 1e-5, 7.421273, 2e-4},
-		{"23a", selfCompose{poissonSample{lap(1), .1, countHidden}, 50}, release.AddRemove, 1e-6, 3.201904, 2e-4},
-		{"23b", selfCompose{poissonSample{lap(.5), .01, countHidden}, 1000}, release.AddRemove, 1e-5, 2.682924, 2e-4},
+		{"23a", selfCompose{poissonSample{lap(1), .1}, 50}, release.AddRemove, 1e-6, 3.201904, 2e-4},
+		{"23b", selfCompose{poissonSample{lap(.5), .01}, 1000}, release.AddRemove, 1e-5, 2.682924, 2e-4},
 	} {
 		if i%2 == 1 && !patient() {
 			continue
@@ -88,7 +88,7 @@ func TestPLDEnclosesTheTruth(t *testing.T) {
 	for _, e := range []event{
 		gauss(1), gauss(.3), gauss(20), selfCompose{gauss(5), 100}, selfCompose{gauss(300), 1e5},
 		selfCompose{randomizedResponse{.1, 2}, 1000}, selfCompose{randomizedResponse{.5, 2}, 50}, randomizedResponse{3, 2},
-		selfCompose{approxDP{.1, 1e-9}, 100}, poissonSample{gauss(1), .01, countHidden}, poissonSample{gauss(.7), .4, countHidden},
+		selfCompose{approxDP{.1, 1e-9}, 100}, poissonSample{gauss(1), .01}, poissonSample{gauss(.7), .4},
 		discrete(100, 1, release.Interval(1)), discrete(3, 2, release.Interval(4)), selfCompose{discrete(100, 1, release.Interval(1)), 100},
 		selfCompose{discrete(10, 1, release.OneHot()), 100}, discrete(1<<24, 1, release.Interval(1<<10)),
 		discreteLaplace{release.Rational{Num: 10, Den: 1}, release.Interval(7)}, selfCompose{discreteLaplace{release.Rational{Num: 10, Den: 1}, release.Interval(1)}, 100},
@@ -188,11 +188,12 @@ func TestPLDMonotone(t *testing.T) {
 
 func TestSampledNeedsAHiddenCount(t *testing.T) {
 	for _, n := range []release.Neighbours{release.AddRemove, release.ReplaceOne, release.ZeroOut} {
-		if _, err := epsilonOf(poissonSample{gauss(1), .01, countPublic}, 1e-6, n); !errors.Is(err, release.ErrUnsupported) {
+		counted := release.One(release.Gaussian{Sigma: 1, Contribution: release.Signed(1)}).Sampled(release.CountedPoisson{Rate: .01, People: 100})
+		if _, err := Epsilon([]release.Release{counted}, 1e-6, n); !errors.Is(err, release.ErrUnsupported) {
 			t.Errorf("%v: %v", n, err)
 		}
 	}
-	for _, e := range []event{poissonSample{gauss(1), 0, countHidden}, poissonSample{gauss(1), 2, countHidden}, poissonSample{gauss(1), math.NaN(), countHidden},
+	for _, e := range []event{poissonSample{gauss(1), 0}, poissonSample{gauss(1), 2}, poissonSample{gauss(1), math.NaN()},
 		randomizedResponse{0, 2}, randomizedResponse{1, 1}, randomizedResponse{math.Inf(1), 2}, laplace{0, release.Signed(1)}, laplace{1, release.Contribution{}},
 		laplace{1e-9, release.Signed(1)}, composition{}} {
 		if _, err := epsilonOf(e, 1e-6, release.AddRemove); !errors.Is(err, release.ErrParameter) {

@@ -108,7 +108,7 @@ func (c composition) ceiling(n release.Neighbours) float64 {
 // The sampled pair is ((1-r) Q + r P, Q), whose ratio is at most 1 - r + r e^x one way
 // and, since (1-r+r e^x)(1-r+r e^-x) >= 1, no more the other way.
 func (s poissonSample) ceiling(n release.Neighbours) float64 {
-	if s.Count != countHidden || n == release.ReplaceOne {
+	if n == release.ReplaceOne {
 		return math.Inf(1)
 	}
 	return sampledCeiling(ceilingOf(s.Event, n), s.Rate)
@@ -162,7 +162,7 @@ func pureEpsilon(list []release.Release, n release.Neighbours) (release.Guarante
 		sum.Add(sum, loss.Mul(loss, new(big.Rat).SetUint64(t.Count)))
 	}
 	g := release.Guarantee{Epsilon: outward.Rat(sum), Neighbours: n, Method: string(ClosedForm), Theorem: ceilingTheorem}
-	if g.Epsilon > maxEpsilon {
+	if g.Epsilon > release.MaxEpsilon {
 		return release.Guarantee{}, release.ErrNoGuarantee
 	}
 	return g, nil
@@ -176,7 +176,7 @@ func purely(g release.Guarantee, most float64, wantEpsilon bool) (release.Guaran
 		g.Delta = 1
 	}
 	g = below(g, most, wantEpsilon)
-	return g, g.Method != "" && g.Epsilon <= maxEpsilon
+	return g, g.Method != "" && g.Epsilon <= release.MaxEpsilon
 }
 
 const laplaceCurve = "exact Laplace curve (Balle, Barthe and Gaboardi 2018, section 4)"

@@ -74,11 +74,11 @@ func TestNoAnswerAboveThePureLoss(t *testing.T) {
 		case 3:
 			e, most, n = selfCompose{randomizedResponse{x, 2}, 2}, 2*x, release.ReplaceOne // rappor: two bits change
 		case 4:
-			e, most = poissonSample{lap(1 / x), q, countHidden}, math.Log1p(q*math.Expm1(x))
+			e, most = poissonSample{lap(1 / x), q}, math.Log1p(q*math.Expm1(x))
 		case 5:
-			e, most = poissonSample{discreteLaplace{scale, release.Interval(1)}, q, countHidden}, math.Log1p(q*math.Expm1(1/scale.Float()))
+			e, most = poissonSample{discreteLaplace{scale, release.Interval(1)}, q}, math.Log1p(q*math.Expm1(1/scale.Float()))
 		case 6:
-			e = allocation{lap(1 / x), 2 + uint64(rng.IntN(9)), 1, countHidden}
+			e = allocation{lap(1 / x), 2 + uint64(rng.IntN(9)), 1}
 		case 7:
 			e, most, n = fixedSample{randomizedResponse{x, 2}, q}, math.Log1p(q*math.Expm1(x)), release.ReplaceOne
 		case 8:

@@ -94,7 +94,7 @@ func responseDivergence(e0, k float64) func(float64) float64 {
 }
 
 func (a approxDP) divergence(release.Neighbours) (func(float64) float64, error) {
-	if !(a.Epsilon >= 0 && a.Epsilon <= 500) {
+	if !(a.Epsilon >= 0 && a.Epsilon <= release.MaxLoss) {
 		return nil, parameter("epsilon", a.Epsilon, "0 to 500")
 	}
 	if a.Delta != 0 {
@@ -268,7 +268,7 @@ func (o Options) rdp(leaves []leaf, g release.Guarantee, wantEpsilon bool) (rele
 		}
 	}
 	if wantEpsilon {
-		if g.Epsilon = best; !(best <= maxEpsilon) {
+		if g.Epsilon = best; !(best <= release.MaxEpsilon) {
 			return release.Guarantee{}, release.ErrNoGuarantee
 		}
 		return g, nil
@@ -346,7 +346,7 @@ func AdvancedComposition(epsilon, delta float64, count uint64, slack float64, n 
 	}
 	t := float64(count)
 	e := outward.Up(epsilon*math.Sqrt(2*t*math.Log(1/slack)) + t*epsilon*math.Expm1(epsilon))
-	if !(e <= maxEpsilon) {
+	if !(e <= release.MaxEpsilon) {
 		return release.Guarantee{}, release.ErrNoGuarantee
 	}
 	return release.Guarantee{Epsilon: e, Delta: min(1, outward.Up(t*delta+slack)), Neighbours: n, Method: string(ClosedForm),

@@ -54,13 +54,13 @@ func oneOf(r release.Release) (event, error) {
 		if s.Dummies > 0 {
 			e = composition{dummyCount{s.Dummies, s.DummyRate}, e}
 		}
-		return poissonSample{e, s.Rate, countHidden}, nil
+		return poissonSample{e, s.Rate}, nil
 	case release.Allocation:
-		e = allocation{e, s.Of, s.Picks, countHidden}
+		e = allocation{e, s.Of, s.Picks}
 		if s.Rate == 1 {
 			return e, nil
 		}
-		return poissonSample{e, s.Rate, countHidden}, nil // a coin for each run
+		return poissonSample{e, s.Rate}, nil // a coin for each run
 	}
 	return nil, fmt.Errorf("%w: a sample whose size is random and public", release.ErrUnsupported)
 }

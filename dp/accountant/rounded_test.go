@@ -45,7 +45,7 @@ func TestRoundedGaussian(t *testing.T) {
 		if i%2 == 1 && !patient() {
 			continue
 		}
-		e := poissonSample{Event: discreteGaussian{Sigma2: release.Rational{Num: c.s2, Den: 1}, Contribution: release.Ball(2, 5), Honest: c.honest}, Rate: c.rate, Count: countHidden}
+		e := poissonSample{Event: discreteGaussian{Sigma2: release.Rational{Num: c.s2, Den: 1}, Contribution: release.Ball(2, 5), Honest: c.honest}, Rate: c.rate}
 		for _, epsilon := range []float64{0.2, 1} {
 			g, err := deltaOf(e, epsilon, release.AddRemove)
 			if err != nil {
@@ -67,8 +67,8 @@ func TestRoundedGaussian(t *testing.T) {
 	}
 	// With wide noise it is that of continuous noise, over rounds and beside a count of dummies too.
 	for _, rounds := range []uint64{30} {
-		whole := poissonSample{Event: discreteGaussian{Sigma2: release.Rational{Num: 1 << 30, Den: 1}, Contribution: release.Ball(1<<20, 1<<15)}, Rate: 0.01, Count: countHidden}
-		smooth := poissonSample{Event: gaussian{Sigma: 1, Contribution: release.Signed(1)}, Rate: 0.01, Count: countHidden}
+		whole := poissonSample{Event: discreteGaussian{Sigma2: release.Rational{Num: 1 << 30, Den: 1}, Contribution: release.Ball(1<<20, 1<<15)}, Rate: 0.01}
+		smooth := poissonSample{Event: gaussian{Sigma: 1, Contribution: release.Signed(1)}, Rate: 0.01}
 		a, err1 := epsilonOf(selfCompose{whole, rounds}, 1e-6, release.AddRemove)
 		b, err2 := epsilonOf(selfCompose{smooth, rounds}, 1e-6, release.AddRemove)
 		if err1 != nil || err2 != nil || a.Epsilon < b.EpsilonLower || a.Epsilon > b.Epsilon*1.0002 || a.EpsilonLower != 0 {
@@ -92,7 +92,7 @@ func TestRoundedGaussian(t *testing.T) {
 		{Sigma2: release.Rational{Num: 2, Den: 1}, Contribution: release.Ball(1000, 5), Honest: 100},       // sums of draws that are too narrow
 		{Sigma2: release.Rational{Num: 4, Den: 1}, Contribution: release.Ball(1_000_000, 5), Honest: 1000}, // on too many coordinates
 	} {
-		if _, err := epsilonOf(poissonSample{Event: g, Rate: 0.1, Count: countHidden}, 1e-6, release.AddRemove); !errors.Is(err, release.ErrUnsupported) && err == nil {
+		if _, err := epsilonOf(poissonSample{Event: g, Rate: 0.1}, 1e-6, release.AddRemove); !errors.Is(err, release.ErrUnsupported) && err == nil {
 			t.Errorf("%+v: no error", g)
 		}
 		if _, err := g.dominating(release.AddRemove); !errors.Is(err, release.ErrUnsupported) {
@@ -103,8 +103,8 @@ func TestRoundedGaussian(t *testing.T) {
 	for _, pair := range [][2]event{
 		{fixedSample{Event: discreteGaussian{Sigma2: release.Rational{Num: 1 << 30, Den: 1}, Contribution: release.Ball(1000, 1<<14)}, Rate: 0.05},
 			fixedSample{Event: gaussian{Sigma: 2, Contribution: release.Ball(1000, 1)}, Rate: 0.05}},
-		{allocation{Event: discreteGaussian{Sigma2: release.Rational{Num: 1 << 30, Den: 1}, Contribution: release.Ball(1000, 1<<15)}, Steps: 20, Picks: 1, Count: countHidden},
-			allocation{Event: gaussian{Sigma: 1, Contribution: release.Ball(1000, 1)}, Steps: 20, Picks: 1, Count: countHidden}},
+		{allocation{Event: discreteGaussian{Sigma2: release.Rational{Num: 1 << 30, Den: 1}, Contribution: release.Ball(1000, 1<<15)}, Steps: 20, Picks: 1},
+			allocation{Event: gaussian{Sigma: 1, Contribution: release.Ball(1000, 1)}, Steps: 20, Picks: 1}},
 	} {
 		n := release.AddRemove
 		if _, fixed := pair[0].(fixedSample); fixed {

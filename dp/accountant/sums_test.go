@@ -66,7 +66,7 @@ func TestSumsOfTwoServers(t *testing.T) {
 				if want < 1e-12 {
 					continue
 				}
-				g, err := Options{Method: PLD}.delta(poissonSample{c.e, rate, countHidden}, e, release.AddRemove)
+				g, err := Options{Method: PLD}.delta(poissonSample{c.e, rate}, e, release.AddRemove)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -104,7 +104,7 @@ func TestContinuousSum(t *testing.T) {
 			}
 			for i, e := range epsilons {
 				want := max(up[i], down[i])
-				got, err := deltaOf(poissonSample{laplaceSum{1 / mu, release.Signed(1)}, rate, countHidden}, e, release.AddRemove)
+				got, err := deltaOf(poissonSample{laplaceSum{1 / mu, release.Signed(1)}, rate}, e, release.AddRemove)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -119,8 +119,8 @@ func TestContinuousSum(t *testing.T) {
 // Several coordinates are at most as telling as they are one after the other, and not much less.
 func TestSumOnCoordinates(t *testing.T) {
 	for _, k := range []uint64{2, 5} {
-		all := epsilon(t, poissonSample{discreteLaplaceSum{release.Rational{Num: 6, Den: 1}, release.MultiHot(k)}, .1, countHidden}, 1e-6, release.AddRemove)
-		one := epsilon(t, poissonSample{discreteLaplace{release.Rational{Num: 6, Den: 1}, release.Signed(float64(k))}, .1, countHidden}, 1e-6, release.AddRemove)
+		all := epsilon(t, poissonSample{discreteLaplaceSum{release.Rational{Num: 6, Den: 1}, release.MultiHot(k)}, .1}, 1e-6, release.AddRemove)
+		one := epsilon(t, poissonSample{discreteLaplace{release.Rational{Num: 6, Den: 1}, release.Signed(float64(k))}, .1}, 1e-6, release.AddRemove)
 		if !(all.Epsilon > 0 && all.Epsilon < one.Epsilon) {
 			t.Errorf("%d coordinates: %v with two servers, one shift as far with one %v", k, all.Epsilon, one.Epsilon)
 		}

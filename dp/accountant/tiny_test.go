@@ -29,7 +29,7 @@ func TestLowerBoundsAtTinyDeltas(t *testing.T) {
 		steps uint64
 		delta float64
 	}{{.5, 1000, 2e-18}, {.5, 1000, 1e-16}, {2, 3000, 2e-18}, {1, 20000, 1e-17}, {1, 20000, 1e-6}} {
-		e := allocation{randomizedResponse{tc.e0, 2}, tc.steps, 1, countHidden}
+		e := allocation{randomizedResponse{tc.e0, 2}, tc.steps, 1}
 		g, err := epsilonOf(e, tc.delta, release.AddRemove)
 		if err != nil {
 			t.Errorf("%+v: %v", tc, err)
@@ -61,7 +61,7 @@ func TestLowerBoundsAtTinyDeltas(t *testing.T) {
 		return max(remove, add)
 	}
 	for _, delta := range []float64{1e-6, 1e-12, 1e-16} {
-		g, err := epsilonOf(allocation{discreteGaussian{Sigma2: release.Rational{Num: 289, Den: 1024}, Contribution: release.Signed(2)}, 2, 1, countHidden}, delta, release.AddRemove)
+		g, err := epsilonOf(allocation{discreteGaussian{Sigma2: release.Rational{Num: 289, Den: 1024}, Contribution: release.Signed(2)}, 2, 1}, delta, release.AddRemove)
 		if err != nil {
 			t.Errorf("two wide releases at %v: %v", delta, err)
 			continue

@@ -92,7 +92,7 @@ func SimpleZCDPEpsilon(rho, delta float64) (float64, error) {
 		return 0, parameter("rho", rho, "a number >= 0")
 	}
 	epsilon := outward.Up(rho + 2*math.Sqrt(rho*-math.Log(delta)))
-	if epsilon > maxEpsilon {
+	if epsilon > release.MaxEpsilon {
 		return 0, release.ErrNoGuarantee
 	}
 	return epsilon, nil

@@ -38,7 +38,7 @@ func BenchmarkKary1e9(b *testing.B) {
 
 func BenchmarkCheckIn1e9(b *testing.B) {
 	benchmark(b, 1e-12, func() (*Curve, error) {
-		return CheckIn{Schedule: release.FixedWindow, Slots: 1e9, P0: .01}.Curve(release.AnyReport(1), release.ReplaceOne)
+		return CheckIn{Schedule: release.FixedWindow, Slots: 1e9, Rate: .01}.Curve(release.AnyReport(1), release.ReplaceOne)
 	})
 }
 

@@ -22,10 +22,10 @@ func TestCertify(t *testing.T) {
 		"many answers of many": curve(Shuffle(kary(1000)(4), 1e8)),
 		"rappor":               curve(Shuffle(columns(4), 1e5)),
 		"allocation":           curve(Allocation(release.AnyPresence(1), 300, .7)),
-		"fixed":                curve(CheckIn{Schedule: release.FixedWindow, Slots: 1000, P0: .1}.Curve(release.AnyReport(1), release.AddRemove)),
-		"fixed, replaced":      curve(CheckIn{Schedule: release.FixedWindow, Slots: 1000, P0: .1}.Curve(release.AnyReport(1), release.ReplaceOne)),
-		"sliding":              curve(CheckIn{Schedule: release.SlidingWindow, Slots: 400, P0: 1}.Curve(release.AnyReport(.5), release.ZeroOut)),
-		"averaged":             curve(CheckIn{Schedule: release.AveragedWindow, Slots: 100, P0: 1, Users: 1e4}.Curve(release.AnyReport(.5), release.ReplaceOne)),
+		"fixed":                curve(CheckIn{Schedule: release.FixedWindow, Slots: 1000, Rate: .1}.Curve(release.AnyReport(1), release.AddRemove)),
+		"fixed, replaced":      curve(CheckIn{Schedule: release.FixedWindow, Slots: 1000, Rate: .1}.Curve(release.AnyReport(1), release.ReplaceOne)),
+		"sliding":              curve(CheckIn{Schedule: release.SlidingWindow, Slots: 400, Rate: 1}.Curve(release.AnyReport(.5), release.ZeroOut)),
+		"averaged":             curve(CheckIn{Schedule: release.AveragedWindow, Slots: 100, Rate: 1, People: 1e4}.Curve(release.AnyReport(.5), release.ReplaceOne)),
 	} {
 		for _, delta := range []float64{1e-8} {
 			want, err := c.Epsilon(delta)

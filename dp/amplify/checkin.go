@@ -8,20 +8,11 @@ import (
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-// CheckIn describes a random check-in protocol. The server is trusted with who came when;
-// what it publishes is every model.
-type CheckIn struct {
-	Schedule release.Schedule
-	// Slots is m: the slots of a fixed or averaged run, or the length of a client's
-	// sliding window. 1 to MaxCount.
-	Slots uint64
-	// P0 is the probability with which a client checks in at all, above 0 and at most 1;
-	// 1 for AveragedWindow.
-	P0 float64
-	// Users is n, the number of honest clients. Curve and Theorem need it for
-	// AveragedWindow, DummyUpdates for the others.
-	Users uint64
-}
+// CheckIn is random check-ins, with what is proved of them. The server is trusted with who
+// came when; what it publishes is every model. Slots, m, is 1 to MaxCount. Rate, p0, is
+// above 0 and at most 1, and 1 for AveragedWindow. People, n, the number of honest clients,
+// is needed by Curve and Theorem for AveragedWindow, and by DummyUpdates for the others.
+type CheckIn release.CheckIns
 
 // Validate returns an error that matches release.ErrParameter if a field is out of its
 // range.
@@ -32,17 +23,17 @@ func (c CheckIn) Validate() error {
 	if err := checkCount("number of slots", c.Slots); err != nil {
 		return err
 	}
-	if err := checkRate("check-in probability", c.P0); err != nil {
+	if err := checkRate("check-in probability", c.Rate); err != nil {
 		return err
 	}
 	if c.Schedule == release.AveragedWindow {
-		if c.P0 != 1 {
-			return parameter("check-in probability", c.P0, "1 for an averaged window")
+		if c.Rate != 1 {
+			return parameter("check-in probability", c.Rate, "1 for an averaged window")
 		}
-		return checkCount("number of users", c.Users)
+		return checkCount("number of users", c.People)
 	}
-	if c.Users > MaxCount {
-		return parameter("number of users", float64(c.Users), "at most 10^12")
+	if c.People > MaxCount {
+		return parameter("number of users", float64(c.People), "at most 10^12")
 	}
 	return nil
 }
@@ -78,7 +69,7 @@ func (c CheckIn) Curve(r release.Report, n release.Neighbours) (*Curve, error) {
 		if n != release.ReplaceOne {
 			return nil, fmt.Errorf("%w: an averaged window under %v", release.ErrUnsupported, n)
 		}
-		out, err := Shuffle(r.Any(), c.Users)
+		out, err := Shuffle(r.Any(), c.People)
 		if err != nil {
 			return nil, err
 		}
@@ -86,9 +77,9 @@ func (c CheckIn) Curve(r release.Report, n release.Neighbours) (*Curve, error) {
 		out.lower = nil
 		return out, nil
 	}
-	exact := allocationSum{epsilon0, float64(c.Slots), c.P0}
-	out := &Curve{neighbours: n, end: sampledPure(epsilon0, c.P0)}
-	out.term = release.Term{Family: release.FamilyCheckedIn, Local: epsilon0, Reports: c.Slots, Chance: c.P0}
+	exact := allocationSum{epsilon0, float64(c.Slots), c.Rate}
+	out := &Curve{neighbours: n, end: sampledPure(epsilon0, c.Rate)}
+	out.term = release.Term{Family: release.FamilyCheckedIn, Local: epsilon0, Reports: c.Slots, Chance: c.Rate}
 	if c.Schedule == release.FixedWindow {
 		// A lone client of randomized response, and for ReplaceOne one of whose values is
 		// the dummy's, attains it.
@@ -101,7 +92,7 @@ func (c CheckIn) Curve(r release.Report, n release.Neighbours) (*Curve, error) {
 	}
 	out.theorem = checkInTheorem
 	out.term.Family = release.FamilyShuffled
-	out.upper = newCloneSum(epsilon0, exact.t, clones(epsilon0), c.P0).upper
+	out.upper = newCloneSum(epsilon0, exact.t, clones(epsilon0), c.Rate).upper
 	if epsilon0 > largeEpsilon {
 		out.upper = func(float64) float64 { return 1 }
 	}
@@ -167,7 +158,7 @@ func averagedE1(n, m, delta2 float64) float64 {
 }
 
 // Theorem is the bound that paper 004 states: theorem 3.2 for fixed, 4.1 for averaged and
-// 4.3 for sliding windows, which is for P0 = 1. delta2 is spent on the sizes of the slots
+// 4.3 for sliding windows, which is for a Rate of 1. delta2 is spent on the sizes of the slots
 // of an averaged window and ignored by the others. Curve is tighter for pure local DP.
 // The theorems are about ReplaceOne.
 func (c CheckIn) Theorem(l LocalDP, delta, delta2 float64) (release.Guarantee, error) {
@@ -184,17 +175,17 @@ func (c CheckIn) Theorem(l LocalDP, delta, delta2 float64) (release.Guarantee, e
 			return release.Guarantee{}, err
 		}
 		return l.answer(func(e0 float64) float64 {
-			e1, x := averagedE1(float64(c.Users), m, delta2), math.Expm1(e0)
+			e1, x := averagedE1(float64(c.People), m, delta2), math.Expm1(e0)
 			return math.Exp(4*e0)*x*x*e1*e1/2 + math.Exp(2*e0)*x*e1*math.Sqrt(2*math.Log(1/delta))
 		}, delta+delta2, m, "averaged random check-ins (Balle et al. 2020, theorem 4.1)")
 	case release.SlidingWindow:
-		if c.P0 != 1 {
-			return release.Guarantee{}, parameter("check-in probability", c.P0, "1 for theorem 4.3")
+		if c.Rate != 1 {
+			return release.Guarantee{}, parameter("check-in probability", c.Rate, "1 for theorem 4.3")
 		}
 		return l.answer(func(e0 float64) float64 { return fixedFormula(e0, m, 1, delta) }, delta, m,
 			"sliding random check-ins (Balle et al. 2020, theorem 4.3)")
 	}
-	return l.answer(func(e0 float64) float64 { return fixedFormula(e0, m, c.P0, delta) }, delta, m,
+	return l.answer(func(e0 float64) float64 { return fixedFormula(e0, m, c.Rate, delta) }, delta, m,
 		"fixed random check-ins (Balle et al. 2020, theorem 3.2)")
 }
 
@@ -221,18 +212,18 @@ func (c CheckIn) DummyUpdates() (float64, error) {
 	if err := c.Validate(); err != nil {
 		return 0, err
 	}
-	if err := checkCount("number of users", c.Users); err != nil {
+	if err := checkCount("number of users", c.People); err != nil {
 		return 0, err
 	}
-	m, n := float64(c.Slots), float64(c.Users)
+	m, n := float64(c.Slots), float64(c.People)
 	switch c.Schedule {
 	case release.AveragedWindow:
 		return 0, nil
 	case release.SlidingWindow:
-		if c.Users < c.Slots {
+		if c.People < c.Slots {
 			return 0, parameter("number of users", n, "at least the length of the window")
 		}
-		return outward.Up((n - m + 1) * math.Exp(m*math.Log1p(-c.P0/m))), nil
+		return outward.Up((n - m + 1) * math.Exp(m*math.Log1p(-c.Rate/m))), nil
 	}
-	return outward.Up(m * math.Exp(n*math.Log1p(-c.P0/m))), nil
+	return outward.Up(m * math.Exp(n*math.Log1p(-c.Rate/m))), nil
 }

@@ -13,9 +13,6 @@ import (
 // MaxCount is the largest number of users, slots or reports that is answered for.
 const MaxCount = binomial.MaxCount
 
-// maxEpsilon ends the search for an epsilon.
-const maxEpsilon = 1e6
-
 // largeEpsilon is the local epsilon beyond which no amplification is looked for: e^-100
 // times MaxCount users is none.
 const largeEpsilon = 100
@@ -29,7 +26,7 @@ func parameter(name string, value float64, want string) error {
 }
 
 func checkLocal(epsilon0 float64) error {
-	if !(epsilon0 > 0 && epsilon0 <= maxEpsilon) {
+	if !(epsilon0 > 0 && epsilon0 <= release.MaxEpsilon) {
 		return parameter("local epsilon", epsilon0, "above 0 and at most 10^6")
 	}
 	return nil
@@ -82,7 +79,7 @@ func (c *Curve) Theorem() string { return c.theorem }
 // Delta returns a delta that is proved at epsilon, rounded up. DeltaLower says that some
 // mechanism the theorem covers has no smaller one.
 func (c *Curve) Delta(epsilon float64) (release.Guarantee, error) {
-	if !(epsilon >= 0 && epsilon <= maxEpsilon) {
+	if !(epsilon >= 0 && epsilon <= release.MaxEpsilon) {
 		return release.Guarantee{}, parameter("epsilon", epsilon, "0 to 10^6")
 	}
 	g := c.guarantee()
@@ -124,7 +121,7 @@ func (c *Curve) Certify(delta float64) (*certificate.Certificate, error) {
 	}
 	t := c.term
 	t.Count, t.Rate = 1, 1
-	t.Reports = min(t.Reports, 1<<32) // fewer prove less
+	t.Reports = min(t.Reports, release.MaxReports) // fewer prove less
 	proof := &certificate.Certificate{Claim: certificate.Claim{Delta: delta, Neighbours: release.Neighbours(c.neighbours)}}
 	for _, room := range []float64{3e-4, 1e-3} { // the checker counts in blocks
 		t.Mu, t.Fail = outward.Widened(g.Epsilon, room)+certificate.Room, delta*(1-certificate.Room)
@@ -178,7 +175,7 @@ func crossing(f func(float64) float64, delta, end float64) (lo, hi float64, err 
 			if ghi = g(hi); ghi <= 0 {
 				break
 			}
-			if lo, glo = hi, ghi; hi > maxEpsilon {
+			if lo, glo = hi, ghi; hi > release.MaxEpsilon {
 				return 0, 0, release.ErrNoGuarantee
 			}
 		}

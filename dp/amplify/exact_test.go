@@ -309,7 +309,7 @@ func TestCheckInsCoverTheProtocol(t *testing.T) {
 				schedule release.Schedule
 				w        [][]float64
 			}{{release.FixedWindow, [][]float64{even}}, {release.FixedWindow, [][]float64{even, even, even}}, {release.SlidingWindow, [][]float64{late, even, late}}} {
-				c := CheckIn{Schedule: tc.schedule, Slots: slots, P0: p0}
+				c := CheckIn{Schedule: tc.schedule, Slots: slots, Rate: p0}
 				for _, eps := range []float64{0.02, 0.2, 0.5} {
 					eps *= e0
 					zero, replace := 0.0, 0.0

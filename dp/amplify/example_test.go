@@ -26,7 +26,7 @@ func ExampleShuffle() {
 
 // A client checks in at one of a thousand slots; its update is 1-LDP. What the paper states, and what holds.
 func ExampleCheckIn() {
-	c := amplify.CheckIn{Schedule: release.FixedWindow, Slots: 1000, P0: 1}
+	c := amplify.CheckIn{Schedule: release.FixedWindow, Slots: 1000, Rate: 1}
 	paper, err := c.Theorem(amplify.LocalDP{Report: release.AnyReport(1)}, 1e-6, 0)
 	if err != nil {
 		fmt.Println(err)

@@ -84,7 +84,7 @@ func DummyProbability(n uint64, epsilon, delta float64) (float64, release.Guaran
 	if err := checkCount("number of devices", n); err != nil {
 		return 0, release.Guarantee{}, err
 	}
-	if !(epsilon > 0 && epsilon <= maxEpsilon) {
+	if !(epsilon > 0 && epsilon <= release.MaxEpsilon) {
 		return 0, release.Guarantee{}, parameter("epsilon", epsilon, "above 0 and at most 10^6")
 	}
 	if err := checkDelta("delta", delta); err != nil {

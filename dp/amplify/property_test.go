@@ -108,7 +108,7 @@ func TestAllocationProperties(t *testing.T) {
 
 func TestCheckInProperties(t *testing.T) {
 	for _, s := range []release.Schedule{release.FixedWindow, release.AveragedWindow, release.SlidingWindow} {
-		c := CheckIn{Schedule: s, Slots: 2000, P0: 1, Users: 10_000}
+		c := CheckIn{Schedule: s, Slots: 2000, Rate: 1, People: 10_000}
 		exact := epsilon(t, must(c.Curve(release.AnyReport(.5), release.ReplaceOne))(t), 1e-6)
 		theorem := must(c.Theorem(LocalDP{Report: release.AnyReport(.5)}, 5e-7, 5e-7))(t)
 		if !(exact.Epsilon < theorem.Epsilon) {
@@ -118,14 +118,14 @@ func TestCheckInProperties(t *testing.T) {
 			t.Error(p, err)
 		}
 	}
-	fixed := CheckIn{Schedule: release.FixedWindow, Slots: 2000, P0: .3}
+	fixed := CheckIn{Schedule: release.FixedWindow, Slots: 2000, Rate: .3}
 	z := epsilon(t, must(fixed.Curve(release.AnyReport(1), release.ZeroOut))(t), 1e-6)
 	r := epsilon(t, must(fixed.Curve(release.AnyReport(1), release.ReplaceOne))(t), 1e-6)
 	if !(z.Epsilon < r.Epsilon && r.EpsilonLower <= z.Epsilon) {
 		t.Errorf("zero-out %v, replace %v", z, r)
 	}
 	whole := epsilon(t, must(Shuffle(release.AnyReport(1), 2000))(t), 1e-6)
-	slots := epsilon(t, must(CheckIn{Schedule: release.FixedWindow, Slots: 2000, P0: 1}.Curve(release.AnyReport(1), release.ReplaceOne))(t), 1e-6)
+	slots := epsilon(t, must(CheckIn{Schedule: release.FixedWindow, Slots: 2000, Rate: 1}.Curve(release.AnyReport(1), release.ReplaceOne))(t), 1e-6)
 	near(t, "m slots as m users", slots.Epsilon, whole.Epsilon, 1e-9)
 }
 
@@ -201,7 +201,7 @@ func TestExtremes(t *testing.T) {
 			for _, delta := range []float64{1e-300, .5} {
 				for _, p0 := range []float64{1e-12, 1} {
 					curves := []*Curve{must(Allocation(release.AnyPresence(e0), n, p0))(t), must(Shuffle(release.AnyReport(e0), n))(t),
-						must(CheckIn{Schedule: release.FixedWindow, Slots: n, P0: p0}.Curve(release.AnyReport(e0), release.ReplaceOne))(t)}
+						must(CheckIn{Schedule: release.FixedWindow, Slots: n, Rate: p0}.Curve(release.AnyReport(e0), release.ReplaceOne))(t)}
 					for _, c := range curves {
 						g := epsilon(t, c, delta)
 						if !(g.Epsilon >= 0 && g.Epsilon <= e0) {
@@ -216,11 +216,11 @@ func TestExtremes(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
-	ok := CheckIn{Schedule: release.FixedWindow, Slots: 10, P0: 1, Users: 10}
+	ok := CheckIn{Schedule: release.FixedWindow, Slots: 10, Rate: 1, People: 10}
 	base := must(PureDP(1, release.AddRemove))(t)
 	_, theorem := ok.Theorem(LocalDP{release.ApproxReport(1, .1), 1e-9}, 1e-6, 0)
 	_, noSlack := ok.Theorem(LocalDP{Report: release.ApproxReport(1, 1e-20)}, 1e-6, 0)
-	_, sliding := CheckIn{Schedule: release.SlidingWindow, Slots: 10, P0: .5}.Theorem(LocalDP{Report: release.AnyReport(1)}, 1e-6, 0)
+	_, sliding := CheckIn{Schedule: release.SlidingWindow, Slots: 10, Rate: .5}.Theorem(LocalDP{Report: release.AnyReport(1)}, 1e-6, 0)
 	refused := []error{theorem, noSlack, sliding}
 	for _, x := range []float64{nan, inf, -inf, -1, 0, 1e7} {
 		_, e1 := Shuffle(release.AnyReport(x), 10)
@@ -241,9 +241,9 @@ func TestRefusals(t *testing.T) {
 		_, e5 := base.Epsilon(x)
 		_, e6 := ShuffleEFMRTT(release.AnyReport(1), 10, x)
 		_, e7 := MinimumBatch(10, .1, x)
-		e8 := CheckIn{Schedule: release.FixedWindow, Slots: 1, P0: x}.Validate()
+		e8 := CheckIn{Schedule: release.FixedWindow, Slots: 1, Rate: x}.Validate()
 		_, e9 := ok.Theorem(LocalDP{Report: release.AnyReport(1)}, x, 0)
-		_, e10 := CheckIn{Schedule: release.AveragedWindow, Slots: 1, P0: 1, Users: 1}.Theorem(LocalDP{Report: release.AnyReport(1)}, .1, x)
+		_, e10 := CheckIn{Schedule: release.AveragedWindow, Slots: 1, Rate: 1, People: 1}.Theorem(LocalDP{Report: release.AnyReport(1)}, .1, x)
 		refused = append(refused, e1, e2, e3, e4, e5, e6, e7, e8, e9, e10)
 	}
 	for _, n := range []uint64{0, MaxCount + 1, math.MaxUint64} {
@@ -251,10 +251,10 @@ func TestRefusals(t *testing.T) {
 		_, e2 := Allocation(release.AnyPresence(1), n, 1)
 		_, e3 := DummyReports(n, .1)
 		_, e4 := ShuffleBKMTT(LocalDP{Report: release.AnyReport(1)}, n, .1)
-		e5 := CheckIn{Schedule: release.FixedWindow, Slots: n, P0: 1}.Validate()
+		e5 := CheckIn{Schedule: release.FixedWindow, Slots: n, Rate: 1}.Validate()
 		_, e6 := MinimumBatch(n, .1, .1)
 		_, e7 := WithoutReplacement(base, n, 10)
-		_, e8 := CheckIn{Schedule: release.FixedWindow, Slots: 10, P0: 1, Users: n}.DummyUpdates()
+		_, e8 := CheckIn{Schedule: release.FixedWindow, Slots: 10, Rate: 1, People: n}.DummyUpdates()
 		refused = append(refused, e1, e2, e3, e4, e5, e6, e7, e8)
 	}
 	_, e1 := base.Delta(nan)
@@ -264,8 +264,8 @@ func TestRefusals(t *testing.T) {
 	_, e5 := PureDP(1, 9)
 	_, e6 := ok.Curve(release.AnyReport(1), 0)
 	_, e7 := release.ParseSchedule("often")
-	_, e8 := CheckIn{Schedule: release.SlidingWindow, Slots: 10, P0: 1, Users: 5}.DummyUpdates()
-	e9 := CheckIn{Schedule: release.AveragedWindow, Slots: 10, P0: .5, Users: 5}.Validate()
+	_, e8 := CheckIn{Schedule: release.SlidingWindow, Slots: 10, Rate: 1, People: 5}.DummyUpdates()
+	e9 := CheckIn{Schedule: release.AveragedWindow, Slots: 10, Rate: .5, People: 5}.Validate()
 	refused = append(refused, e1, e2, e3, e4, e5, e6, e7, e8, e9, CheckIn{}.Validate())
 	for i, err := range refused {
 		if !errors.Is(err, release.ErrParameter) {

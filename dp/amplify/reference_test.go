@@ -80,7 +80,7 @@ func TestReferenceShuffling(t *testing.T) {
 }
 
 func TestReferenceCheckIns(t *testing.T) {
-	fixed := func(m uint64, p0 float64) CheckIn { return CheckIn{Schedule: release.FixedWindow, Slots: m, P0: p0} }
+	fixed := func(m uint64, p0 float64) CheckIn { return CheckIn{Schedule: release.FixedWindow, Slots: m, Rate: p0} }
 	for _, r := range []struct {
 		c         CheckIn
 		e0, delta float64
@@ -89,7 +89,7 @@ func TestReferenceCheckIns(t *testing.T) {
 		{fixed(1e3, 1), 1, 1e-6, .4749252},
 		{fixed(1e3, .1), 1, 1e-6, .0471314},
 		{fixed(1e4, .5), .5, 1e-8, .0252882},
-		{CheckIn{Schedule: release.SlidingWindow, Slots: 100, P0: 1}, .5, 1e-6, .4413241},
+		{CheckIn{Schedule: release.SlidingWindow, Slots: 100, Rate: 1}, .5, 1e-6, .4413241},
 	} {
 		g := must(r.c.Theorem(LocalDP{Report: release.AnyReport(r.e0)}, r.delta, 0))(t)
 		near(t, "rows 37 and 38", g.Epsilon, r.want, 1e-6)
@@ -101,7 +101,7 @@ func TestReferenceCheckIns(t *testing.T) {
 	near(t, "row 38, approximate", g.Epsilon, .0304076, 1e-6*.03+5e-8)
 	near(t, "row 38, approximate, delta", g.Delta, 1e-6+1e5*(math.Exp(g.Epsilon)+1)*slack, 1e-15)
 
-	averaged := CheckIn{Schedule: release.AveragedWindow, Slots: 1e3, P0: 1, Users: 1e4}
+	averaged := CheckIn{Schedule: release.AveragedWindow, Slots: 1e3, Rate: 1, People: 1e4}
 	near(t, "row 39, e1", averagedE1(1e4, 1e3, 1e-6), .0703355, 1e-6)
 	// The theorem's .6596585 is above e0 = .5, so the formula is looked at below e0 too.
 	g = must(averaged.Theorem(LocalDP{Report: release.AnyReport(.5)}, 1e-6, 1e-6))(t)
@@ -116,7 +116,7 @@ func TestReferenceCheckIns(t *testing.T) {
 		zero, replace float64
 	}{{1e3, 1, .1266145, .1824123}, {1e3, .1, .0102265, .0152674}, {1e4, 1, .0356588, .0530053}} {
 		for _, s := range []release.Schedule{release.FixedWindow, release.SlidingWindow} {
-			c := CheckIn{Schedule: s, Slots: r.m, P0: r.p0}
+			c := CheckIn{Schedule: s, Slots: r.m, Rate: r.p0}
 			z := epsilon(t, must(c.Curve(release.AnyReport(1), release.ZeroOut))(t), 1e-6)
 			near(t, "row 41", z.Epsilon, r.zero, 1e-6)
 			if s == release.FixedWindow {

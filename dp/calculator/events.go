@@ -6,6 +6,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
+
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // Bounds on a list of events.
@@ -60,7 +62,7 @@ func ReadEvents(r io.Reader) ([]Line, error) {
 			continue
 		}
 		steps, count := max(1, out[i].Steps), *x.Count
-		if count == 0 || count > 1<<40 || steps > 1<<40/count {
+		if count == 0 || count > release.MaxCount || steps > release.MaxCount/count {
 			return nil, refuse(hint, "event %d: %d times %d of it are not 1 to 2^40", i+1, count, steps)
 		}
 		out[i].Steps = steps * count

@@ -211,9 +211,9 @@ func (q *Question) oneStep(r release.Release) (points, error) {
 	var err error
 	switch s := r.Sampling.(type) {
 	case release.CheckIns:
-		c, formula, err = q.checkIns(r, amplify.CheckIn{Schedule: s.Schedule, Slots: s.Slots, P0: s.Rate, Users: s.People})
+		c, formula, err = q.checkIns(r, amplify.CheckIn(s))
 	case release.Allocation: // a secret one of the steps
-		c, formula, err = q.checkIns(r, amplify.CheckIn{Schedule: release.FixedWindow, Slots: s.Of, P0: 1})
+		c, formula, err = q.checkIns(r, amplify.CheckIn{Schedule: release.FixedWindow, Slots: s.Of, Rate: 1})
 	case release.Shuffle:
 		if c, formula, err = q.shuffled(r.Mechanism, s); err != nil || s.Rate == 1 {
 			break

@@ -106,7 +106,7 @@ func (q *Question) asks() error {
 	if q.Delta != 0 && !(q.Delta > 0 && q.Delta < 1) {
 		return refuse("--delta 1e-9, say: well below one in the number of people", "delta is %v, want a number between 0 and 1", q.Delta)
 	}
-	if q.Epsilon != 0 && !(q.Epsilon > 0 && q.Epsilon <= 1e6) {
+	if q.Epsilon != 0 && !(q.Epsilon > 0 && q.Epsilon <= release.MaxEpsilon) {
 		return refuse("--epsilon 1, say", "epsilon is %v, want a number above 0 and at most 10^6", q.Epsilon)
 	}
 	switch q.Solve {

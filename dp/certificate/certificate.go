@@ -173,7 +173,7 @@ type Proof struct {
 // Open checks all that [Certificate.Check] does but for the claim itself. The certificate
 // must not change from then on.
 func (c *Certificate) Open() (*Proof, error) {
-	if !within(c.Epsilon, 0, 1e6) || !within(c.Delta, 1e-40, 1) && c.Delta != 0 || c.Delta == 1 || c.Neighbours < release.AddRemove || c.Neighbours > release.ZeroOut {
+	if !within(c.Epsilon, 0, release.MaxEpsilon) || !within(c.Delta, 1e-40, 1) && c.Delta != 0 || c.Delta == 1 || c.Neighbours < release.AddRemove || c.Neighbours > release.ZeroOut {
 		return nil, fail(BadClaim, "the claim %+v is out of range", c.Claim)
 	}
 	sums, tables, left, p := 0, 0.0, len(c.Masses), &Proof{of: c, terms: make([]term, len(c.Terms))}
@@ -232,7 +232,7 @@ func (p *Proof) Epsilon(part, whole uint64, delta float64) float64 {
 	}
 	d, low, high := p.curve(part, whole, delta), 0.0, max(p.of.Epsilon, 1e-6)
 	for ; !(d(high) <= delta); high *= 2 {
-		if low = high; high > 1e6 {
+		if low = high; high > release.MaxEpsilon {
 			return math.Inf(1)
 		}
 	}

@@ -15,13 +15,13 @@ type curve func(l float64) float64
 
 // fold turns many releases into one where they add up exactly, so that one formula answers.
 func (t term) fold() term {
-	if n := float64(t.Count); t.Sample == release.SampleEveryone && within(n, 1, 1<<40) {
+	if n := float64(t.Count); t.Sample == release.SampleEveryone && within(n, 1, release.MaxCount) {
 		switch {
 		case t.Family == release.FamilyGaussian:
 			t.Mu, t.Count = t.Mu*math.Sqrt(n)*(1+4*ulp), 1
 		case t.Family == release.FamilyZCDP:
 			t.Mu, t.Count = t.Mu*n*(1+4*ulp), 1
-		case t.Family == release.FamilyDiscreteGaussian && t.ratio() >= 4 && t.Coordinates <= 1<<40/t.Count:
+		case t.Family == release.FamilyDiscreteGaussian && t.ratio() >= 4 && t.Coordinates <= release.MaxCount/t.Count:
 			t.Coordinates, t.Count = t.Coordinates*t.Count, 1
 		}
 	}
@@ -33,26 +33,26 @@ func (t term) fold() term {
 func (t term) valid(alone bool) bool {
 	own := release.Term{Family: t.Family, Sample: t.Sample, Count: t.Count, Rate: t.Rate}
 	mu, k, v, n, s := within(t.Mu, 1e-9, 100), float64(t.Coordinates), t.ratio(), float64(t.Reports), float64(t.Shift)
-	ok := within(float64(t.Count), 1, 1<<40) && within(t.Rate, 1e-12, 1) && (t.Rate == 1) == (t.Sample == release.SampleEveryone) && t.Sample <= release.SampleFixed
+	ok := within(float64(t.Count), 1, release.MaxCount) && within(t.Rate, 1e-12, 1) && (t.Rate == 1) == (t.Sample == release.SampleEveryone) && t.Sample <= release.SampleFixed
 	switch t.Family {
 	case release.FamilyGaussian, release.FamilyLaplace, release.FamilyZCDP:
 		own.Mu, ok = t.Mu, ok && mu && (t.Family != release.FamilyZCDP || alone && t.Count == 1 && t.Sample == release.SampleEveryone)
 	case release.FamilyResponse:
-		own.Mu, own.Fail, own.Answers, ok = t.Mu, t.Fail, t.Answers, ok && mu && within(t.Fail, 0, 0.999) && t.Answers >= 2 && t.Answers <= 1<<32
+		own.Mu, own.Fail, own.Answers, ok = t.Mu, t.Fail, t.Answers, ok && mu && within(t.Fail, 0, 0.999) && t.Answers >= 2 && t.Answers <= release.MaxAnswers
 	case release.FamilyDiscreteLaplace:
-		own.Num, own.Den, own.Shift, ok = t.Num, t.Den, t.Shift, ok && s <= 1<<40 && within(s/v, 1e-9, 100)
+		own.Num, own.Den, own.Shift, ok = t.Num, t.Den, t.Shift, ok && s <= release.MaxShift && within(s/v, 1e-9, 100)
 	case release.FamilyDiscreteGaussian:
 		own.Num, own.Den, own.Shift, own.Coordinates, own.Honest = t.Num, t.Den, t.Shift, t.Coordinates, t.Honest
-		ok = ok && t.Honest > 0 && within(v, 0.25, 1<<62) && s <= 1<<40 && within(k, 1, 1<<40) && (v >= 1 || k == 1 && t.Honest == 1) &&
+		ok = ok && t.Honest > 0 && within(v, release.MinVariance, release.MaxVariance) && s <= release.MaxShift && within(k, 1, release.MaxCount) && (v >= 1 || k == 1 && t.Honest == 1) &&
 			within(s*math.Sqrt(k/v), 1e-9, 100)
 	case release.FamilyShuffled, release.FamilyCheckedIn:
 		own.Mu, own.Fail, own.Answers, own.Reports, own.Local, own.Chance, own.Redraw = t.Mu, t.Fail, t.Answers, t.Reports, t.Local, t.Chance, t.Redraw
-		ok = ok && alone && within(n, 1, 1<<32) && within(t.Local, 0.01, 32) && within(t.Chance, 1e-9, 1) && t.Answers <= 1<<20 && t.Answers != 1 &&
+		ok = ok && alone && within(n, 1, release.MaxReports) && within(t.Local, 0.01, 32) && within(t.Chance, 1e-9, 1) && t.Answers <= 1<<20 && t.Answers != 1 &&
 			(t.Answers == 0 || t.Family == release.FamilyShuffled && t.Chance == 1) && mu && within(t.Fail, 1e-25, 0.999) &&
 			within(n*t.Redraw, 0, 0.5) && (t.Answers == 2 && 2*t.Redraw < t.Mu || t.Redraw == 0) &&
 			(t.shuffled(t.Mu-2*t.Redraw)+n*t.Redraw*math.Exp(t.Mu))/(1-n*t.Redraw)*(1+8*ulp) <= t.Fail
 	}
-	if m, q := float64(t.Dummies), t.DummyRate; t.Sample == release.SamplePoisson && within(q, 1e-9, 0.999) && within(m, 1, 1<<40) && m*q <= 1<<30 {
+	if m, q := float64(t.Dummies), t.DummyRate; t.Sample == release.SamplePoisson && within(q, 1e-9, 0.999) && within(m, 1, release.MaxCount) && m*q <= 1<<30 {
 		own.Dummies, own.DummyRate = t.Dummies, t.DummyRate
 	}
 	return ok && t.Term == own && t.Family >= release.FamilyGaussian && t.Family <= release.FamilyCheckedIn

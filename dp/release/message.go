@@ -9,9 +9,6 @@ import (
 // taking part or not moves a sum by C only. So such theorems take a [Report], others a
 // [Presence], and no number: who makes one says which of the two a number bounds.
 
-// MaxEpsilon is the largest epsilon that is spoken of; beyond it nothing is protected.
-const MaxEpsilon = 1e6
-
 // A Premise says that a message is Epsilon0-DP with respect to Neighbours, and of which
 // randomizer it is.
 type Premise struct {
@@ -64,12 +61,14 @@ func ResponseReport(epsilon0 float64, answers uint64) Report {
 	return Report{premise: Premise{epsilon0, answers, ReplaceOne}, of: Response{epsilon0, answers}, err: checkResponse(epsilon0, answers)}
 }
 
-// checkResponse returns an error for parameters of no randomized response.
+// Check returns an error for parameters of no randomized response.
+func (m Response) Check() error { return checkResponse(m.Epsilon0, m.Answers) }
+
 func checkResponse(epsilon0 float64, answers uint64) error {
-	if !(epsilon0 > 0 && epsilon0 <= 500) {
+	if !(epsilon0 > 0 && epsilon0 <= MaxLoss) {
 		return &ParameterError{"epsilon0", epsilon0, "above 0 and at most 500"}
 	}
-	if answers < 2 || answers > 1<<32 {
+	if answers < 2 || answers > MaxAnswers {
 		return &ParameterError{"number of answers", float64(answers), "2 to 2^32"}
 	}
 	return nil

@@ -6,12 +6,6 @@ import (
 	"math/big"
 )
 
-// MaxReports bounds the reports that a certificate counts of a shuffle: of more, as many.
-const MaxReports = 1 << 32
-
-// MaxCount bounds compositions and coordinates of terms.
-const MaxCount = 1 << 40
-
 // Terms states a list of releases for a relation of neighbours, as certificates do: equal
 // ones as one, in the order of the list. It fails with ErrUnsupported where certificates
 // have no word for a release. Of shuffled releases and check-ins Mu and Fail are left to be
@@ -163,7 +157,7 @@ func (t *Term) discreteLaplace(m DiscreteLaplace, n Neighbours, refuse func() er
 	if !m.Scale.Valid() || s.Max != math.Trunc(s.Max) {
 		return fmt.Errorf("%w: scale %v on contributions of %v", ErrParameter, m.Scale, s.Max)
 	}
-	if m.Honest > 1 || m.Contribution.Shape == ShapeBall || s.Max > 1<<40 || s.Max/m.Scale.Float() > 500 {
+	if m.Honest > 1 || m.Contribution.Shape == ShapeBall || s.Max > MaxShift || s.Max/m.Scale.Float() > MaxLoss {
 		return refuse()
 	}
 	if m.Contribution.Shape == ShapeSimplex { // docs/proofs/bounded-totals.md
@@ -206,7 +200,7 @@ func (t *Term) discreteGaussian(m DiscreteGaussian, n Neighbours, refuse func() 
 		t.Family, t.Mu = FamilyZCDP, Above(d.Quo(d, v.Mul(v, big.NewRat(2*honest, 1))))
 		return nil
 	}
-	if s.Max > 1<<40 {
+	if s.Max > MaxShift {
 		return refuse()
 	}
 	t.Family, t.Num, t.Den, t.Shift = FamilyDiscreteGaussian, m.Variance.Num, m.Variance.Den, uint64(s.Max)
@@ -244,7 +238,7 @@ func (t *Term) rounded(m DiscreteGaussian, n Neighbours) error {
 	if err != nil {
 		return err
 	}
-	if !m.Variance.Valid() || m.Variance.Rat().Cmp(big.NewRat(2*roundingVariance, 1)) < 0 || m.Honest > 1<<30 {
+	if !m.Variance.Valid() || m.Variance.Rat().Cmp(big.NewRat(2*roundingVariance, 1)) < 0 || m.Honest > MaxDraws {
 		return fmt.Errorf("%w: no certificate of this little noise on vectors", ErrUnsupported)
 	}
 	all := new(big.Rat).Mul(m.Variance.Rat(), big.NewRat(int64(max(1, m.Honest)), 1))
