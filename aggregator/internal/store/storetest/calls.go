@@ -11,6 +11,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/correlated"
 	"github.com/starling-agg/starling/vdaf"
 )
 
@@ -202,7 +203,7 @@ func (p *play) release(r *store.Resource, task *store.Task, sel store.Selection,
 			defer p.mu.Unlock()
 			p.draws++
 			response := fmt.Sprintf("draw %d", p.draws)
-			p.drawn[response] = draw{task.ID, f.Count, f.Checksum, values}
+			p.drawn[response] = draw{task: task.ID, count: f.Count, checksum: f.Checksum, values: values}
 			return []byte(response), nil, err
 		},
 	}
@@ -343,6 +344,67 @@ func (p *play) share(who int, task *store.Task) func() {
 		p.fine(err, store.ErrNotFound, store.ErrOverlap, store.ErrMismatch, store.ErrTooSmall)
 		if err == nil {
 			p.answered(task.ID.Base64()+r.ID, response)
+		}
+	}
+}
+
+func (p *play) seriesOf() *store.Series {
+	s := p.w.series(1000)
+	s.Units = 1
+	return s
+}
+
+// askRound makes or finds the request for the share of a round.
+func (p *play) askRound(s store.Engine, n int) (*store.Resource, error) {
+	r, _, err := s.Create(context.Background(), store.KindShare, p.series.ID, "", fmt.Appendf(nil, "share %d", n), true, nil, p.w.Now)
+	return r, err
+}
+
+// round has reports and a release of the next round of the series, or of the last once
+// more. Where faults keep one from its release, those after it come first.
+func (p *play) round(who int) func() {
+	proc := p.procs[who]
+	if p.rounds == 0 || p.rng.IntN(2) > 0 {
+		p.rounds++
+	}
+	n, now := p.rounds, p.w.Now
+	begin, wait := p.inside(who)
+	return func() {
+		defer wait()
+		ctx := context.Background()
+		numbers := []int{5 * n, 5*n + 1, 5*n + 2, 5*n + 3, 5*n + 4}
+		job, _, err := proc.store.Create(ctx, store.KindAggregation, p.series.ID, "", fmt.Appendf(nil, "round %d", n), false, nil, now)
+		if p.fine(err); err != nil {
+			return
+		}
+		c := Commit(p.t, p.series, []store.Batch{{Start: dap.Time(n)}}, []dap.Time{dap.Time(n)}, [][]int{numbers})
+		if _, err = proc.store.CommitJob(ctx, job, c, reply); err != nil {
+			p.fine(err)
+			return
+		}
+		share, err := p.askRound(proc.store, n)
+		if p.fine(err); err != nil {
+			return
+		}
+		rel := p.release(share, p.series, *Interval(dap.Time(n), 1), 5, checksum(5*n, 5*n+4), begin)
+		rel.Series = p.seriesOf()
+		rel.Draw = func(*vdaf.AggShare, store.Frozen) ([]int64, error) { return drawn(int64(n)), nil }
+		build := rel.Build
+		rel.Build = func(sum *vdaf.AggShare, f store.Frozen, noise []int64) ([]byte, *store.Kept, error) {
+			response, kept, err := build(sum, f, noise)
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			d := p.drawn[string(response)]
+			d.round, d.noise = n, slices.Clone(noise)
+			p.drawn[string(response)] = d
+			return response, kept, err
+		}
+		response, err := proc.store.Release(ctx, rel)
+		if errors.As(err, new(*correlated.OrderError)) {
+			return
+		}
+		if p.fine(err); err == nil {
+			p.answered(p.series.ID.Base64()+share.ID, response)
 		}
 	}
 }

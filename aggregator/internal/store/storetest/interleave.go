@@ -13,6 +13,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/correlated"
 )
 
 // Interleave runs seeded lists of calls at two handles on one data set, through faults:
@@ -44,6 +45,8 @@ type play struct {
 	procs  [2]*process
 	lead   []*store.Task
 	help   []*store.Task
+	series *store.Task // its noise is correlated over rounds, of a bucket each
+	rounds int         // of it that were begun
 
 	mu       sync.Mutex // guards what calls inside callbacks touch as well
 	put      map[dap.TaskID]uint64
@@ -66,6 +69,8 @@ type draw struct {
 	count    uint64
 	checksum dap.Checksum
 	values   []int64
+	round    int     // of the series
+	noise    []int64 // of the series, as Build was given it
 }
 
 const (
@@ -78,10 +83,11 @@ func interleave(t *testing.T, h Harness, seed uint64) {
 	p := &play{
 		t: t, rng: rand.New(rand.NewPCG(seed, 1)), put: make(map[dap.TaskID]uint64), asked: make(map[dap.TaskID][]asked),
 		answers: make(map[string]string), drawn: make(map[string]draw),
-		lead: []*store.Task{Task(t, dap.TimeInterval, 1), Task(t, dap.LeaderSelected, 2)},
-		help: []*store.Task{Task(t, dap.TimeInterval, 3), Task(t, dap.LeaderSelected, 4)},
+		lead:   []*store.Task{Task(t, dap.TimeInterval, 1), Task(t, dap.LeaderSelected, 2)},
+		help:   []*store.Task{Task(t, dap.TimeInterval, 3), Task(t, dap.LeaderSelected, 4)},
+		series: Task(t, dap.TimeInterval, 5),
 	}
-	tasks := slices.Concat(p.lead, p.help)
+	tasks := slices.Concat(p.lead, p.help, []*store.Task{p.series})
 	for _, task := range tasks {
 		task.End = Epoch.Add(time.Hour)
 	}
@@ -193,8 +199,10 @@ func (p *play) choose(who int) func() {
 		return p.commit(who)
 	case n < 78:
 		return p.drive(who, task)
-	case n < 90:
+	case n < 87:
 		return p.job(who, helped)
+	case n < 93:
+		return p.round(who)
 	}
 	return p.share(who, helped)
 }
@@ -244,14 +252,14 @@ func (p *play) end() {
 	for _, task := range slices.Concat(p.lead, p.help) {
 		p.balanced(task)
 	}
+	p.correlated(p.balanced(p.series))
 }
 
-// balanced checks one task, through either handle.
-func (p *play) balanced(task *store.Task) {
+// balanced checks one task, through either handle, and returns its releases.
+func (p *play) balanced(task *store.Task) (list []store.Released) {
 	p.t.Helper()
 	ctx := context.Background()
 	var before *store.Counts
-	var list []store.Released
 	for i := range p.procs {
 		c, err := p.procs[i].store.Counts(ctx, task.ID)
 		p.w.ok(err)
@@ -297,6 +305,41 @@ func (p *play) balanced(task *store.Task) {
 	}
 	if collected != before.Collected {
 		p.t.Errorf("task %v: %d reports were released, %d are counted", task.ID, collected, before.Collected)
+	}
+	return list
+}
+
+// correlated checks that each release of the series has the noise that those before it in
+// the ledger make of its draw.
+func (p *play) correlated(list []store.Released) {
+	p.t.Helper()
+	given := make(map[dap.Checksum]draw)
+	for n := range p.rounds {
+		r, err := p.askRound(p.w.Store, n+1)
+		p.w.ok(err)
+		if r.State == store.Ready {
+			d := p.drawn[string(r.Response)]
+			given[d.checksum] = d
+		}
+	}
+	s := p.seriesOf()
+	var spans []correlated.Span
+	var past [][]int64
+	for i, r := range list {
+		d, ok := given[r.Checksum]
+		if !ok {
+			p.t.Errorf("release %d of the series is of no request", i)
+			continue
+		}
+		span := correlated.Span{First: uint64(d.round), Last: uint64(d.round)}
+		lean, err := s.Rule.Next(span, uint64(i), spans[:min(len(spans), s.Rule.Strategy.Bands()-1)])
+		p.w.ok(err)
+		want, err := s.Rule.Strategy.Next(past[:lean], drawn(int64(d.round)))
+		p.w.ok(err)
+		if !slices.Equal(d.noise, want) {
+			p.t.Errorf("release %d of the series, round %d, has noise %v..., want %v...", i, d.round, d.noise[:4], want[:4])
+		}
+		spans, past = slices.Insert(spans, 0, span), slices.Insert(past, 0, want)
 	}
 }
 
