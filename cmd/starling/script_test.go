@@ -31,7 +31,7 @@ var bin string
 
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
 
-// buildAndRun builds the binary as users do, and runs the tests.
+// buildAndRun builds the binary as it is released, and runs the tests.
 func buildAndRun(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "starling-bin-")
 	if err == nil {
@@ -41,7 +41,7 @@ func buildAndRun(m *testing.M) int {
 			name += ".exe"
 		}
 		var out []byte
-		if out, err = exec.Command("go", "build", "-o", filepath.Join(dir, name), ".").CombinedOutput(); err != nil {
+		if out, err = exec.Command("go", "build", "-ldflags", "-s -w", "-o", filepath.Join(dir, name), ".").CombinedOutput(); err != nil {
 			err = fmt.Errorf("%w\n%s", err, out)
 		}
 	}
