@@ -543,7 +543,6 @@ func FuzzParse(f *testing.F) {
 
 // TestLargeReportsShareSmallSegments: memory is bounded by bytes, also where the default for small reports is generous.
 func TestLargeReportsShareSmallSegments(t *testing.T) {
-	s := &Sorter{opt: SorterOptions{MaxBytes: 12 << 20, MaxReports: 4096}}
 	for _, c := range []struct{ size, reports, want int }{
 		{1 << 20, 20, 4}, {LargeReport, 40, 16}, {LargeReport - 1, 40, 40}, {5 << 20, 3, 1}, {20 << 10, 700, 614},
 	} {
@@ -551,7 +550,7 @@ func TestLargeReportsShareSmallSegments(t *testing.T) {
 		for i := range entries {
 			entries[i].Report = make([]byte, c.size)
 		}
-		for part := range s.parts(entries) {
+		for part := range cutGroup(entries, DefaultBytes, DefaultReports) {
 			if len(part) != c.want {
 				t.Errorf("%d reports of %d bytes: %d in the first segment, want %d", c.reports, c.size, len(part), c.want)
 			}

@@ -339,7 +339,7 @@ func (s *Sorter) commit(ctx context.Context, log disk.LogID, entries []Entry, da
 	var metas []Meta
 	for _, g := range group(entries) {
 		duplicates := g.duplicates
-		for part := range s.parts(g.entries) {
+		for part := range cutGroup(g.entries, s.opt.MaxBytes, s.opt.MaxReports) {
 			content, meta := encode(part)
 			meta.Came = came
 			meta.Name = fmt.Sprintf("%s/%s-%06d%s", dir, log, len(metas), segmentSuffix)
@@ -434,15 +434,16 @@ const (
 	LargeBytes     = 4 << 20
 )
 
-// parts cuts the entries of a group by MaxBytes and MaxReports.
-func (s *Sorter) parts(entries []Entry) func(yield func([]Entry) bool) {
+// cutGroup cuts the entries of a group so that no part has more bytes of reports, or more
+// reports, than one job is to take. A report that alone is larger is alone.
+func cutGroup(entries []Entry, maxBytes, maxReports int) func(yield func([]Entry) bool) {
 	return func(yield func([]Entry) bool) {
 		for len(entries) > 0 {
-			n, size, limit := 1, len(entries[0].Report), s.opt.MaxBytes
+			n, size, limit := 1, len(entries[0].Report), maxBytes
 			if size >= LargeReport {
 				limit = min(limit, LargeBytes)
 			}
-			for n < len(entries) && n < s.opt.MaxReports && size+len(entries[n].Report) <= limit {
+			for n < len(entries) && n < maxReports && size+len(entries[n].Report) <= limit {
 				size += len(entries[n].Report)
 				n++
 			}

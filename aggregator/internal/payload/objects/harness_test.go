@@ -50,7 +50,6 @@ type fake struct {
 	next     []mishap
 	always   mishap
 	requests []string
-	bodies   int // bytes of all answers
 }
 
 // mishap stands between a request and the server.
