@@ -212,12 +212,11 @@ func visitsRecipe(o *account.Options) {
 // promise takes down what the recipe promises.
 func (h *histogram) promise(f *frame) {
 	g, r := f.guarantee, h.found
-	r.Epsilon, r.Delta, r.Unit = g.Epsilon, g.Delta, g.Unit
+	f.promised(&r.Outcome, guaranteeWords(g, f.recipe))
+	r.Unit, r.Certificate = g.Unit, f.certificate
 	if g.PerPerson > 0 {
 		r.UnitsPerPerson, r.Person = g.PerPerson, &g.Person
 	}
-	r.Guarantee, r.Conditions = guaranteeWords(g, f.recipe)+f.certified, append([]string{}, g.Conditions...)
-	r.Certificate, r.RecipeID = f.certificate, f.client.RecipeID().String()
 }
 
 // compare implements scenario.
@@ -246,7 +245,7 @@ func (h *histogram) draw(f *frame) {
 // report implements scenario.
 func (h *histogram) report(f *frame) *Report {
 	r := h.found
-	r.SecondsByStep, r.SecondsTotal, r.Kept = f.seconds, f.total, f.o.Keep
+	f.ended(&r.Outcome)
 	r.ReportsPerSecond = float64(r.Sent) / (f.seconds["upload"] + f.seconds["verify"] + f.seconds["collect"])
 	return r
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"image/png"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/dp/certificate"
+	"github.com/starling-agg/starling/recipe"
 )
 
 const testRows = 600
@@ -210,11 +212,37 @@ func TestRunUnwritten(t *testing.T) {
 	}
 }
 
+func narrowOutcome() Outcome {
+	return Outcome{Accepted: 1980, Guarantee: "Guarantee: " + sure(8, "device"), SecondsByStep: map[string]float64{}, SecondsTotal: 12.3, Table: TableFile}
+}
+
+// TestNarrowVectors: so do those of vectors, but for the table of rounds.
+func TestNarrowVectors(t *testing.T) {
+	eight := 8.0
+	v := &VectorReport{Outcome: narrowOutcome(), Devices: 2000, Dimension: 10_000, Proof: "pine32", Error: 12.3456, Forecast: 12.3456, Stderr: 0.019,
+		WorstError: 4.1, Influence: 0.01, Attackers: 20, Moved: 0.3773, MovedAtMost: 0.3678, UploadBytes: 123_456, Ratio: 61.6,
+		Proved: &recipe.ProvedBound{Ratio: 1.234, Redraw: 1e-9, Delta: 1e-12}, HalfHonest: &eight}
+	projected := *v
+	projected.Projection = 1000
+	s := &SeriesReport{Outcome: narrowOutcome(), Devices: 2000, Dimension: 10_000, Separation: 8, Participations: 4, Gain: 1.5, GainForecast: 1.5,
+		Early: 10_000, Refused: 10_000}
+	for name, write := range map[string]func(io.Writer, int) error{"vectors": v.WriteText, "projected": projected.WriteText, "series": s.WriteText} {
+		var text strings.Builder
+		if err := write(&text, 60); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(text.String()) {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > 60 && !strings.HasPrefix(line, " round  reports") {
+				t.Errorf("%s: %d columns: %s", name, n, line)
+			}
+		}
+	}
+}
+
 // TestNarrow: a report fits a terminal of 60 columns, and says why a count is below zero.
 func TestNarrow(t *testing.T) {
 	r := &Report{Labels: []string{"0", "1"}, Estimate: []float64{200, -20}, Truth: []int64{198, 0}, Stderr: []float64{10, 10},
-		Interval95: [][2]float64{{180, 220}, {-40, 0}}, Accepted: 198, Guarantee: "Guarantee: " + sure(8, "device"), SecondsByStep: map[string]float64{},
-		SecondsTotal: 12.3, ReportsPerSecond: 2345, Picture: PictureFile, Table: TableFile,
+		Interval95: [][2]float64{{180, 220}, {-40, 0}}, ReportsPerSecond: 2345, Picture: PictureFile, Outcome: narrowOutcome(),
 		Sampled: &Sampled{Population: 2000, Rounds: 1, Question: Visits, SquaredError: 2e-4, SquaredErrorForecast: 1e-4, SquaredErrorInterval: [2]float64{1e-5, 1e-3}}}
 	var text strings.Builder
 	if err := r.WriteText(&text, 60, false); err != nil {
@@ -252,7 +280,7 @@ func TestUsualWorst(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	good := func() *Report {
-		return &Report{Sent: 12, Malicious: 2, Accepted: 10, Rejected: map[string]uint64{"a": 1, "b": 1},
+		return &Report{Outcome: Outcome{Sent: 12, Accepted: 10, Rejected: map[string]uint64{"a": 1, "b": 1}}, Malicious: 2,
 			Estimate: []float64{6, 5}, Truth: []int64{5, 5}, Stderr: []float64{2, 2}}
 	}
 	if err := good().Check(); err != nil {

@@ -20,12 +20,9 @@ import (
 
 // A Report is what a lab found. Its JSON keys are only added to.
 type Report struct {
-	// Sent counts honest and malicious reports; Accepted those in the released batch; Rejected the others, by the
-	// reason that the servers gave.
-	Sent      uint64            `json:"reports_sent"`
-	Accepted  uint64            `json:"reports_accepted"`
-	Rejected  map[string]uint64 `json:"reports_rejected"`
-	Malicious uint64            `json:"reports_malicious"`
+	Outcome
+	// Malicious reports were sent, of all that were.
+	Malicious uint64 `json:"reports_malicious"`
 
 	// Labels, Estimate, Truth and the errors have one entry for each bucket. Stderr is the standard deviation of the
 	// noise of both servers together; Interval95 holds the exact count with probability 95 %, each by itself.
@@ -35,19 +32,12 @@ type Report struct {
 	Stderr     []float64    `json:"stderr"`
 	Interval95 [][2]float64 `json:"interval95"`
 
-	// Epsilon and Delta are computed from the recipe, as each client computes them before it answers.
-	Epsilon   float64 `json:"epsilon"`
-	Delta     float64 `json:"delta"`
-	Guarantee string  `json:"guarantee"` // in words
-	// Unit is whose data that is about: a row of the table is a person-year.
+	// Unit is whose data the guarantee is about: a row of the table is a person-year.
 	// UnitsPerPerson is how many of them one person has at most, and Person what such a
 	// person has; nil where nothing is said of it.
 	Unit           string       `json:"unit"`
 	UnitsPerPerson uint32       `json:"units_per_person,omitempty"`
 	Person         *recipe.Loss `json:"person,omitempty"`
-	// Conditions are the author's word that Epsilon counts on; see [recipe.Guarantee].
-	Conditions []string `json:"conditions"`
-	RecipeID   string   `json:"recipe_id"`
 	// Certificate proves the guarantee to devices; it stands behind the recipe in its file. Empty
 	// where nothing is claimed.
 	Certificate []byte `json:"certificate,omitempty"`
@@ -58,14 +48,10 @@ type Report struct {
 	LeaderBytes uint64 `json:"leader_bytes"`
 	HelperBytes uint64 `json:"helper_bytes"`
 
-	SecondsTotal  float64            `json:"seconds_total"`
-	SecondsByStep map[string]float64 `json:"seconds_by_step"`
 	// ReportsPerSecond is Sent over the seconds of upload, verify and collect.
 	ReportsPerSecond float64 `json:"reports_per_second"`
 
 	Picture string `json:"picture"`
-	Table   string `json:"table"`
-	Kept    string `json:"kept,omitempty"`
 
 	*Sampled // nil without a population
 
@@ -113,6 +99,13 @@ func certifiedWords(bytes int, proved recipe.Loss) string {
 // wrapped is text in lines of at most width columns, within what is easy to read.
 func wrapped(text string, width int) string {
 	return strings.Join(prose.Wrap(text, min(max(width, 60), 100)), "\n")
+}
+
+// wrappedPoint is a line of a list, of what is said of label, wrapped behind it.
+func wrappedPoint(label string, width int, format string, args ...any) string {
+	const at = 30
+	text := strings.Join(prose.Wrap(fmt.Sprintf(format, args...), min(max(width, 60), 100)-at), "\n"+strings.Repeat(" ", at))
+	return fmt.Sprintf("%-*s%s\n", at, label, text)
 }
 
 // ending says where the time went and where the table is.
@@ -165,10 +158,7 @@ const maxWorstError = 6
 
 // Check says what must not be in a lab's report: a lost or a spurious report, or an estimate beyond its noise.
 func (r *Report) Check() error {
-	rejected := uint64(0)
-	for _, n := range r.Rejected {
-		rejected += n
-	}
+	rejected := r.rejected()
 	switch honest := r.Sent - r.Malicious; {
 	case r.Accepted != honest:
 		return fmt.Errorf("lab: %d reports were accepted and %d were honest", r.Accepted, honest)

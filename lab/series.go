@@ -26,15 +26,14 @@ import (
 // Epsilon is over all rounds. The zero value is the whole demonstration.
 type SeriesOptions struct {
 	Frame
+	// Shape is by default of 200 devices, and of 1,000 numbers. Device i answers in the
+	// rounds that leave the remainder i over Separation.
+	Shape
 	// Rounds is how many batches are released, 2 to 100; default 32. Each is one unit of time, in the past.
 	Rounds int
-	// Devices take part, 100 to 2,019; default 200. Device i answers in the rounds that leave the remainder i over Separation.
-	Devices int
 	// Separation is how many rounds a device stays away, 2 to Rounds and at most a twentieth of Devices; default 8, or less where
 	// that is too much. It is also the number of bands.
 	Separation int
-	// Dimension of a vector, 2 to 100,000 and even; default 1,000.
-	Dimension int
 }
 
 const (
@@ -46,18 +45,12 @@ const (
 
 // WithDefaults fills in what is not said. Epsilon is 8.
 func (o SeriesOptions) WithDefaults() SeriesOptions {
-	o.Frame = o.Frame.withDefaults("8")
+	o.Frame, o.Shape = o.Frame.withDefaults("8"), o.Shape.withDefaults(200, 1000)
 	if o.Rounds == 0 {
 		o.Rounds = 32
 	}
-	if o.Devices == 0 {
-		o.Devices = 200
-	}
 	if o.Separation == 0 {
 		o.Separation = max(2, min(8, o.Rounds, o.Devices/leastOfRound))
-	}
-	if o.Dimension == 0 {
-		o.Dimension = 1000
 	}
 	return o
 }
@@ -65,15 +58,14 @@ func (o SeriesOptions) WithDefaults() SeriesOptions {
 // Validate says what is wrong, once defaults are filled in.
 func (o SeriesOptions) Validate() error {
 	o = o.WithDefaults()
+	if err := o.Shape.validate(); err != nil {
+		return err
+	}
 	switch {
 	case o.Rounds < 2 || o.Rounds > maxSeriesRounds:
 		return fmt.Errorf("lab: %d rounds; want 2 to %d", o.Rounds, maxSeriesRounds)
-	case o.Devices < minVectors || o.Devices > maxVectors:
-		return fmt.Errorf("lab: %d devices; want %d to %d", o.Devices, minVectors, maxVectors)
 	case o.Separation < 2 || o.Separation > o.Rounds || o.Separation > o.Devices/leastOfRound:
 		return fmt.Errorf("lab: devices stay away %d rounds; want 2 to %d", o.Separation, min(o.Rounds, o.Devices/leastOfRound))
-	case o.Dimension < 2 || o.Dimension > maxVectorDim || o.Dimension%2 != 0:
-		return fmt.Errorf("lab: dimension %d; want an even number from 2 to %d", o.Dimension, maxVectorDim)
 	}
 	return o.Frame.validate()
 }
@@ -96,35 +88,22 @@ type SeriesRound struct {
 
 // A SeriesReport is what a lab of correlated noise found. Its JSON keys are only added to.
 type SeriesReport struct {
+	Outcome            // over all rounds
 	Devices        int `json:"devices"`
 	Dimension      int `json:"dimension"`
 	Separation     int `json:"separation"`
 	Bands          int `json:"bands"`
 	Participations int `json:"participations"`
-	// Sent and Accepted are reports over all rounds; Early are the answers that devices were asked for a round too soon, and Refused
-	// those of them that their ledgers refused.
-	Sent     uint64            `json:"reports_sent"`
-	Accepted uint64            `json:"reports_accepted"`
-	Rejected map[string]uint64 `json:"reports_rejected"`
-	Early    uint64            `json:"asked_too_soon"`
-	Refused  uint64            `json:"refused_by_ledgers"`
+	// Early are the answers that devices were asked for a round too soon, and Refused those
+	// of them that their ledgers refused.
+	Early   uint64 `json:"asked_too_soon"`
+	Refused uint64 `json:"refused_by_ledgers"`
 
 	Rounds []SeriesRound `json:"rounds"`
 	// Gain is how much smaller the error of prefix sums was than independent noise's is expected to be, and GainForecast how much it
 	// was expected to be: roots of mean squares over all rounds.
 	Gain         float64 `json:"gain"`
 	GainForecast float64 `json:"gain_forecast"`
-
-	Epsilon    float64  `json:"epsilon"`
-	Delta      float64  `json:"delta"`
-	Guarantee  string   `json:"guarantee"`
-	Conditions []string `json:"conditions"` // see [Report]
-	RecipeID   string   `json:"recipe_id"`
-
-	SecondsTotal  float64            `json:"seconds_total"`
-	SecondsByStep map[string]float64 `json:"seconds_by_step"`
-	Table         string             `json:"table"`
-	Kept          string             `json:"kept,omitempty"`
 }
 
 // Check says what must not be in a report: a lost or a spurious report, a device that came back too soon, or an error that the
@@ -155,13 +134,13 @@ func (r *SeriesReport) Check() error {
 
 // WriteText writes the report for people, prose in it at most width columns wide.
 func (r *SeriesReport) WriteText(w io.Writer, width int) error {
-	if _, err := fmt.Fprintf(w, `Running sums of vectors of %s numbers, with noise that later rounds take back
-Rounds                        %d; %s devices, each of them in every %dth, at most %d times
-Their ledgers                 refused %s of %s answers a round too soon
-
+	if _, err := fmt.Fprintf(w, `%s
+%s%s
  round  reports    error of round  (forecast)    of the sum so far  (forecast)  (independent)
-`, chart.Count(float64(r.Dimension)), len(r.Rounds), chart.Count(float64(r.Devices)), r.Separation, r.Participations, chart.Count(float64(r.Refused)),
-		chart.Count(float64(r.Early))); err != nil {
+`, wrapped(fmt.Sprintf("Running sums of vectors of %s numbers, with noise that is correlated over rounds", chart.Count(float64(r.Dimension))), width),
+		wrappedPoint("Rounds", width, "%d; %s devices, each of them in every %dth, at most %d times", len(r.Rounds), chart.Count(float64(r.Devices)), r.Separation,
+			r.Participations),
+		wrappedPoint("Their ledgers", width, "refused %s of %s answers a round too soon", chart.Count(float64(r.Refused)), chart.Count(float64(r.Early)))); err != nil {
 		return err
 	}
 	step := max(1, len(r.Rounds)/8)
@@ -175,11 +154,12 @@ Their ledgers                 refused %s of %s answers a round too soon
 		}
 	}
 	_, err := fmt.Fprintf(w, `
-Sums so far are %.2f times as accurate as with noise of each round's own and the same guarantee (forecast %.2f)
+%s
 Reports: %s accepted of %s
 
 %s
-%s`, r.Gain, r.GainForecast, chart.Count(float64(r.Accepted)), chart.Count(float64(r.Sent)), wrapped(r.Guarantee, width),
+%s`, wrapped(fmt.Sprintf("Sums so far are %.2f times as accurate as with noise of each round's own and the same guarantee (forecast %.2f)",
+		r.Gain, r.GainForecast), width), chart.Count(float64(r.Accepted)), chart.Count(float64(r.Sent)), wrapped(r.Guarantee, width),
 		ending(r.SecondsByStep, r.SecondsTotal, r.Table, width))
 	return err
 }
@@ -382,11 +362,9 @@ func (s *series) draw(f *frame) { s.found.Table = f.table(s.found.writeCSV) }
 // report implements scenario.
 func (s *series) report(f *frame) *SeriesReport {
 	g, out := f.guarantee, s.found
-	out.Rejected, out.SecondsByStep, out.Epsilon, out.Delta, out.RecipeID = f.rejected, f.seconds, g.Epsilon, g.Delta, f.client.RecipeID().String()
-	out.Conditions = append([]string{}, g.Conditions...)
-	out.Guarantee = fmt.Sprintf("Guarantee: %s, for replacing all answers of any one device by any others, computed from the recipe. %s Noise: %s.%s", g.Loss,
-		sure(g.Epsilon, g.Unit), f.recipe.Noise, f.certified)
-	out.SecondsTotal, out.Kept = f.total, f.o.Keep
+	f.promised(&out.Outcome, fmt.Sprintf("Guarantee: %s, for replacing all answers of any one device by any others, computed from the recipe. %s Noise: %s.",
+		g.Loss, sure(g.Epsilon, g.Unit), f.recipe.Noise))
+	f.ended(&out.Outcome)
 	return out
 }
 

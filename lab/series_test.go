@@ -11,7 +11,7 @@ import (
 // The whole demonstration, small: every answer a round too soon is refused, every report counts once, and each round's and each
 // running sum's error is what the forecast says. Check rejects an honest run once in 10^8.
 func TestRunSeries(t *testing.T) {
-	o := SeriesOptions{Frame: Frame{Out: t.TempDir()}, Rounds: 7, Devices: 100, Separation: 3, Dimension: 64}
+	o := SeriesOptions{Frame: Frame{Out: t.TempDir()}, Rounds: 7, Shape: Shape{Devices: 100, Dimension: 64}, Separation: 3}
 	r, err := RunSeries(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -71,13 +71,13 @@ func TestSeriesOptions(t *testing.T) {
 	for name, o := range map[string]SeriesOptions{
 		"one round":      {Rounds: 1},
 		"many rounds":    {Rounds: 101},
-		"few devices":    {Devices: 99},
-		"many devices":   {Devices: 3000},
+		"few devices":    {Shape: Shape{Devices: 99}},
+		"many devices":   {Shape: Shape{Devices: 3000}},
 		"next round":     {Separation: 1},
 		"never again":    {Rounds: 10, Separation: 11},
-		"small rounds":   {Devices: 100, Separation: 6},
-		"odd dimension":  {Dimension: 3},
-		"huge dimension": {Dimension: 1 << 20},
+		"small rounds":   {Shape: Shape{Devices: 100}, Separation: 6},
+		"odd dimension":  {Shape: Shape{Dimension: 3}},
+		"huge dimension": {Shape: Shape{Dimension: 1 << 20}},
 		"precision":      {Frame: Frame{Precision: math.MaxInt64}},
 	} {
 		if err := o.Validate(); err == nil {

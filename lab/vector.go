@@ -30,10 +30,8 @@ const Vectors = "vector"
 // value is the whole demonstration.
 type VectorOptions struct {
 	Frame
-	// Devices is how many vectors are averaged, 100 to 2,019; default 2,000. Each is made of ten rows of the table.
-	Devices int
-	// Dimension of a vector, 2 to 100,000 and even; default 10,000.
-	Dimension int
+	// Shape is by default of 2,000 devices, and of 10,000 numbers.
+	Shape
 	// FracBits is the precision in binary places; default 12.
 	FracBits int
 	// Proof is how the norm is proved; the smallest field of package pine with room if zero.
@@ -62,13 +60,7 @@ const (
 // WithDefaults fills in what is not said. Epsilon is 8: the noise of ten thousand numbers
 // is that of one, and with two thousand devices epsilon 1 would leave little of the mean.
 func (o VectorOptions) WithDefaults() VectorOptions {
-	o.Frame = o.Frame.withDefaults("8")
-	if o.Devices == 0 {
-		o.Devices = 2000
-	}
-	if o.Dimension == 0 {
-		o.Dimension = 10_000
-	}
+	o.Frame, o.Shape = o.Frame.withDefaults("8"), o.Shape.withDefaults(2000, 10_000)
 	if o.FracBits == 0 {
 		o.FracBits = 12
 		if b, ok := benchFracBits[o.Proof]; ok && (o.Proof == recipe.L2Fixed16 || o.Proof == recipe.L2Fixed32) {
@@ -81,11 +73,10 @@ func (o VectorOptions) WithDefaults() VectorOptions {
 // Validate says what is wrong, once defaults are filled in.
 func (o VectorOptions) Validate() error {
 	o = o.WithDefaults()
+	if err := o.Shape.validate(); err != nil {
+		return err
+	}
 	switch {
-	case o.Devices < minVectors || o.Devices > maxVectors:
-		return fmt.Errorf("lab: %d vectors; want %d to %d", o.Devices, minVectors, maxVectors)
-	case o.Dimension < 2 || o.Dimension > maxVectorDim || o.Dimension%2 != 0:
-		return fmt.Errorf("lab: dimension %d; want an even number from 2 to %d", o.Dimension, maxVectorDim)
 	case o.Projection != 0 && (o.Projection < minProjection || o.Projection >= o.Dimension):
 		return fmt.Errorf("lab: projection to %d numbers; want %d or more, and less than the dimension, %d", o.Projection, minProjection, o.Dimension)
 	case o.FracBits < 1 || o.FracBits > 31:
@@ -105,14 +96,11 @@ func (o VectorOptions) Validate() error {
 // A VectorReport is what a lab of vectors found. Its JSON keys are only added to. Errors are Euclidean distances of means, in
 // units of the entries.
 type VectorReport struct {
+	Outcome
 	Devices   int    `json:"devices"`
 	Dimension int    `json:"dimension"`
 	Proof     string `json:"proof"`
 	FracBits  int    `json:"frac_bits"`
-	// Sent, Accepted and Rejected are as in [Report].
-	Sent     uint64            `json:"reports_sent"`
-	Accepted uint64            `json:"reports_accepted"`
-	Rejected map[string]uint64 `json:"reports_rejected"`
 	// UploadBytes is the mean size of a report, and Ratio that over 4 bytes an entry.
 	UploadBytes float64 `json:"upload_bytes"`
 	Ratio       float64 `json:"upload_over_plaintext"`
@@ -147,19 +135,9 @@ type VectorReport struct {
 	Alone      *float64 `json:"epsilon_of_one_report,omitempty"`
 	HalfHonest *float64 `json:"epsilon_if_half_of_the_devices_are_dishonest,omitempty"`
 
-	Epsilon float64 `json:"epsilon"`
-	Delta   float64 `json:"delta"`
 	// BothHonest is epsilon where both servers are honest, and OneHonest where one is.
 	BothHonest *float64 `json:"epsilon_if_both_servers_are_honest,omitempty"`
 	OneHonest  *float64 `json:"epsilon_if_one_server_is_honest,omitempty"`
-	Guarantee  string   `json:"guarantee"`
-	Conditions []string `json:"conditions"` // see [Report]
-	RecipeID   string   `json:"recipe_id"`
-
-	SecondsTotal  float64            `json:"seconds_total"`
-	SecondsByStep map[string]float64 `json:"seconds_by_step"`
-	Table         string             `json:"table"`
-	Kept          string             `json:"kept,omitempty"`
 
 	mean, truth []float64
 	honest      float64 // sum of the first entry of the honest vectors
@@ -193,14 +171,6 @@ func (r *VectorReport) Check() error {
 	return nil
 }
 
-// rejected is the number of rejected reports.
-func (r *VectorReport) rejected() (n uint64) {
-	for _, x := range r.Rejected {
-		n += x
-	}
-	return n
-}
-
 // usualWorst is the median of the largest of n errors, in standard errors, where each is
 // normal: what half of all labs stay below.
 func usualWorst(n int) float64 {
@@ -227,31 +197,34 @@ func (r *VectorReport) WriteText(w io.Writer, width int) error {
 	if len(others) > 0 {
 		guarantee += " Epsilon is " + strings.Join(others, "; ") + "."
 	}
-	what := fmt.Sprintf("of which the %s noise was expected to make %.4f", whose, r.Forecast)
-	if r.Projection > 0 {
-		what = fmt.Sprintf("%.4f was expected: %.4f for the noise, %.4f for the projection\nProjection alone              to %s numbers and back moves the exact mean by %.4f",
-			r.Forecast, r.NoiseForecast, r.ProjectionForecast, chart.Count(float64(r.Projection)), r.ProjectionError)
+	var points strings.Builder
+	point := func(label, format string, args ...any) {
+		points.WriteString(wrappedPoint(label, width, format, args...))
 	}
-	var more string
+	entries := chart.Count(float64(r.Dimension))
+	point("Length of the exact mean", "%.4f", r.MeanNorm)
+	if r.Projection > 0 {
+		point("Error of the released mean", "%.4f, %.4f was expected: %.4f for the noise, %.4f for the projection", r.Error, r.Forecast, r.NoiseForecast,
+			r.ProjectionForecast)
+		point("Projection alone", "to %s numbers and back moves the exact mean by %.4f", chart.Count(float64(r.Projection)), r.ProjectionError)
+	} else {
+		point("Error of the released mean", "%.4f, of which the %s noise was expected to make %.4f", r.Error, whose, r.Forecast)
+	}
+	point("Standard error of an entry", "%.2g; the worst of %s is %.1f standard errors off, where %.1f is usual", r.Stderr, entries, r.WorstError,
+		usualWorst(r.Dimension))
+	point("One device moves the mean by", "at most %.2g, which its proof (%s) shows", r.Influence, r.Proof)
 	if r.Proved != nil {
-		more = fmt.Sprintf("Proved of vector and noise    %.4g times the length of a vector; drawn again once in %.3g, for %.2g of delta\n",
-			r.Proved.Ratio, 1/r.Proved.Redraw, r.Proved.Delta)
+		point("Proved of vector and noise", "%.4g times the length of a vector; drawn again once in %.3g, for %.2g of delta", r.Proved.Ratio, 1/r.Proved.Redraw,
+			r.Proved.Delta)
 	}
 	if r.Attackers > 0 {
-		more += fmt.Sprintf("%-29s %.4f: at most %.4f by what they prove, and noise makes the rest, %+.4f;\n%-29s their %d reports over the bound were rejected\n",
-			fmt.Sprintf("%d attackers moved it by", r.Attackers), r.Moved, r.MovedAtMost, r.Moved-r.MovedAtMost, "", r.rejected())
+		point(fmt.Sprintf("%d attackers moved it by", r.Attackers), "%.4f: at most %.4f by what they prove, and noise makes the rest, %+.4f; their %d reports "+
+			"over the bound were rejected", r.Moved, r.MovedAtMost, r.Moved-r.MovedAtMost, r.rejected())
 	}
-	_, err := fmt.Fprintf(w, `The mean of %s vectors of %s numbers, which no server ever saw
-Length of the exact mean      %.4f
-Error of the released mean    %.4f, %s
-Standard error of an entry    %.2g; the worst of %s is %.1f standard errors off, where %.1f is usual
-One device moves the mean by  at most %.2g, which its proof (%s) shows
-%s
-Reports: %s accepted of %s; %s bytes each, %.2f times 4 bytes an entry
-
-%s
-%s`, chart.Count(float64(r.Devices)), chart.Count(float64(r.Dimension)), r.MeanNorm, r.Error, what, r.Stderr, chart.Count(float64(r.Dimension)), r.WorstError, usualWorst(r.Dimension), r.Influence, r.Proof, more,
-		chart.Count(float64(r.Accepted)), chart.Count(float64(r.Sent)), chart.Count(r.UploadBytes), r.Ratio,
+	_, err := fmt.Fprintf(w, "%s\n%s\n%s\n\n%s\n%s",
+		wrapped(fmt.Sprintf("The mean of %s vectors of %s numbers, which no server ever saw", chart.Count(float64(r.Devices)), entries), width), &points,
+		wrapped(fmt.Sprintf("Reports: %s accepted of %s; %s bytes each, %.2f times 4 bytes an entry", chart.Count(float64(r.Accepted)), chart.Count(float64(r.Sent)),
+			chart.Count(r.UploadBytes), r.Ratio), width),
 		wrapped(guarantee, width), ending(r.SecondsByStep, r.SecondsTotal, r.Table, width))
 	return err
 }
@@ -523,21 +496,18 @@ func (v *vectors) report(f *frame) *VectorReport {
 		}
 	}
 	out.Ratio = out.UploadBytes / (4 * float64(out.Dimension))
-	out.Rejected, out.SecondsByStep = f.rejected, f.seconds
-	out.Epsilon, out.Delta, out.RecipeID = g.Epsilon, g.Delta, f.client.RecipeID().String()
-	out.Conditions = append([]string{}, g.Conditions...)
 	words := fmt.Sprintf("%s, for replacing any one vector by any other", g.Unconditional)
 	if len(g.Conditions) > 0 {
 		words += fmt.Sprintf(", even where it is known who sent what; %s, holds if %s", g.Loss, strings.Join(g.Conditions, ", and "))
 	}
-	out.Guarantee = fmt.Sprintf("Guarantee: %s; computed from the recipe. %s Noise: %s.%s", words, sure(g.Unconditional.Epsilon, g.Unit), v.noiseWords(f.recipe), f.certified)
+	f.promised(&out.Outcome, fmt.Sprintf("Guarantee: %s; computed from the recipe. %s Noise: %s.", words, sure(g.Unconditional.Epsilon, g.Unit), v.noiseWords(f.recipe)))
 	if both, ok := account.BothHonest(f.recipe); ok {
 		out.BothHonest = &both.Epsilon
 	}
 	if f, ok := g.Fallback(recipe.OneServerFails); ok && f.Loss.Finite() {
 		out.OneHonest = &f.Loss.Epsilon
 	}
-	out.SecondsTotal, out.Kept = f.total, f.o.Keep
+	f.ended(&out.Outcome)
 	return out
 }
 

@@ -51,11 +51,11 @@ func TestFeatures(t *testing.T) {
 // The mean of real vectors comes through the real services, with the noise that was forecast and nothing else.
 func TestRunVectors(t *testing.T) {
 	for _, o := range []VectorOptions{
-		{Devices: 100, Dimension: 200},
-		{Devices: 100, Dimension: 100, Proof: recipe.L2Fixed16, Half: true},
-		{Devices: 100, Dimension: 600, Projection: 200},
-		{Devices: 100, Dimension: 200, Device: true},
-		{Devices: 100, Dimension: 600, Projection: 200, Device: true},
+		{Shape: Shape{Devices: 100, Dimension: 200}},
+		{Shape: Shape{Devices: 100, Dimension: 100}, Proof: recipe.L2Fixed16, Half: true},
+		{Shape: Shape{Devices: 100, Dimension: 600}, Projection: 200},
+		{Shape: Shape{Devices: 100, Dimension: 200}, Device: true},
+		{Shape: Shape{Devices: 100, Dimension: 600}, Projection: 200, Device: true},
 	} {
 		o.Out = t.TempDir()
 		r, err := RunVectors(t.Context(), o)
@@ -104,8 +104,8 @@ func TestRunVectors(t *testing.T) {
 func TestVectorOptionsRefuse(t *testing.T) {
 	for _, o := range []VectorOptions{
 		{Malicious: 1, Projection: 100}, {Malicious: -1}, {Malicious: 1001}, {Device: true, Half: true}, {Device: true, Proof: recipe.L2Fixed16}, {Malicious: 1, Proof: recipe.L2Fixed32},
-		{Devices: 99}, {Devices: 2020}, {Dimension: 3}, {Dimension: maxVectorDim + 2}, {FracBits: 32}, {FracBits: -1}, {Frame: Frame{Workers: -1}},
-		{Dimension: 200, Projection: 200}, {Projection: 63}, {Projection: -1},
+		{Shape: Shape{Devices: 99}}, {Shape: Shape{Devices: 2020}}, {Shape: Shape{Dimension: 3}}, {Shape: Shape{Dimension: maxVectorDim + 2}}, {FracBits: 32}, {FracBits: -1}, {Frame: Frame{Workers: -1}},
+		{Shape: Shape{Dimension: 200}, Projection: 200}, {Projection: 63}, {Projection: -1},
 	} {
 		if err := o.Validate(); err == nil {
 			t.Errorf("%+v", o)
@@ -121,7 +121,7 @@ func TestVectorOptionsRefuse(t *testing.T) {
 // section 4.7), and none of their reports over the bound is counted. Noise moves an entry by 6 standard errors once in 5*10^8 runs.
 func TestVectorAttackers(t *testing.T) {
 	for _, o := range []VectorOptions{
-		{Devices: 100, Dimension: 50, Malicious: 10}, {Devices: 100, Dimension: 50, Malicious: 10, Device: true, Proof: recipe.Pine64},
+		{Shape: Shape{Devices: 100, Dimension: 50}, Malicious: 10}, {Shape: Shape{Devices: 100, Dimension: 50}, Malicious: 10, Device: true, Proof: recipe.Pine64},
 	} {
 		o.Out = t.TempDir()
 		r, err := RunVectors(t.Context(), o)
@@ -144,9 +144,10 @@ func TestVectorAttackers(t *testing.T) {
 			t.Errorf("passed: %+v", bad)
 		}
 		var text strings.Builder
-		if err := r.WriteText(&text, 100); err != nil || !strings.Contains(text.String(), "10 attackers moved it by") ||
-			!strings.Contains(text.String(), fmt.Sprintf("at most %.4f by what they prove, and noise makes the rest, %+.4f", r.MovedAtMost, r.Moved-r.MovedAtMost)) ||
-			!strings.Contains(text.String(), "the worst of 50 is") || !strings.Contains(strings.Join(strings.Fields(text.String()), " "), "times as sure about any one device") {
+		err = r.WriteText(&text, 100)
+		flat := strings.Join(strings.Fields(text.String()), " ")
+		if err != nil || !strings.Contains(flat, "10 attackers moved it by") || !strings.Contains(flat, fmt.Sprintf("at most %.4f by what they prove, and noise makes the rest, %+.4f", r.MovedAtMost, r.Moved-r.MovedAtMost)) ||
+			!strings.Contains(flat, "the worst of 50 is") || !strings.Contains(flat, "times as sure about any one device") {
 			t.Errorf("%v\n%s", err, &text)
 		}
 	}

@@ -54,8 +54,8 @@ func labVectors(ctx context.Context, e *env, watch *progress, base *lab.Options,
 			"--malicious and --epsilon"))
 	}
 	o := lab.VectorOptions{
-		Frame:   base.Frame,
-		Devices: *f.devices, Dimension: *f.dimension, Half: *f.half, Device: *f.device, Malicious: base.Malicious,
+		Frame: base.Frame,
+		Shape: lab.Shape{Devices: *f.devices, Dimension: *f.dimension}, Half: *f.half, Device: *f.device, Malicious: base.Malicious,
 		Projection: *f.projection,
 	}
 	if *f.proof != "" {
@@ -79,7 +79,7 @@ func labSeries(ctx context.Context, e *env, watch *progress, base *lab.Options, 
 	}
 	o := lab.SeriesOptions{
 		Frame:  base.Frame,
-		Rounds: base.Rounds, Devices: *f.devices, Separation: *f.separation, Dimension: *f.dimension,
+		Rounds: base.Rounds, Shape: lab.Shape{Devices: *f.devices, Dimension: *f.dimension}, Separation: *f.separation,
 	}
 	if err := o.Validate(); err != nil {
 		return usageOf("lab", err)
