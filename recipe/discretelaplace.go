@@ -16,8 +16,11 @@ import (
 type DiscreteLaplace struct{ Scale Rational }
 
 func (n DiscreteLaplace) String() string {
-	return fmt.Sprintf("each server adds whole-number Laplace noise of scale %.4g (%s) to every number released",
-		n.Scale.Float(), n.Scale)
+	scale := fmt.Sprintf("%.4g", n.Scale.Float())
+	if exact := n.Scale.String(); exact != scale {
+		scale += " (" + exact + ")"
+	}
+	return fmt.Sprintf("each server adds whole-number Laplace noise of scale %s to every number released", scale)
 }
 
 func (DiscreteLaplace) noise() uint8 { return tagDiscreteLaplace }
