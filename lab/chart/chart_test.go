@@ -232,3 +232,22 @@ func TestLongLabels(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestTruthOutside: the axis reaches a true count far above its estimate, and goes no
+// further than the estimates where no truth is known.
+func TestTruthOutside(t *testing.T) {
+	h := sample()
+	h.Truth[3] = 50_000
+	for _, known := range []bool{true, false} {
+		if !known {
+			h.Truth = nil
+		}
+		var b bytes.Buffer
+		if err := h.WriteSVG(&b); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(b.String(), ">60,000</text>"); got != known {
+			t.Errorf("truth known: %v; the axis goes up to 60,000: %v", known, got)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -311,6 +312,20 @@ func TestUnsampled(t *testing.T) {
 		_, err := Make(g)
 		if !errors.Is(err, release.ErrUnsupported) || !strings.Contains(err.Error(), "a secret sample of numbers up to 1e+06") {
 			t.Errorf("hidden count %v: %v", hide, err)
+		}
+	}
+}
+
+// TestHalfTheReportsMissing: where half of the people are fewer than a batch nothing is
+// released, and else it is, and less exactly.
+func TestHalfTheReportsMissing(t *testing.T) {
+	for batch, want := range map[uint64]string{10_000: "nothing changes for a person; the error ", 10_001: "nothing is released, because a batch needs 10001"} {
+		g := histogram(20_000)
+		g.Epsilon, g.MinBatch = 1, batch
+		p := mustMake(t, g)
+		i := slices.IndexFunc(p.Fallbacks, func(f recipe.Fallback) bool { return f.When == "half the reports are missing" })
+		if i < 0 || !strings.HasPrefix(p.Fallbacks[i].Note, want) || p.Fallbacks[i].Loss != p.Loss {
+			t.Errorf("a batch of %d: %+v, want %q", batch, p.Fallbacks, want)
 		}
 	}
 }
