@@ -3,6 +3,7 @@ package collector
 import (
 	"context"
 	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
@@ -229,6 +230,22 @@ func (j *Job) Wait(ctx context.Context) (*Result, error) {
 
 func (j *Job) path() string {
 	return dap.ResourcePath(j.c.taskID, dap.CollectionJobsResource, j.state.JobID)
+}
+
+// Known asks the leader, once, for a collection job that nobody has made, and so whether it
+// takes this collector's token. It fails with a *[dap.Problem] of status 401 where it does
+// not, and as the leader's answers to other questions do.
+func (c *Collector) Known(ctx context.Context) error {
+	id := make([]byte, 16)
+	rand.Read(id)
+	_, err := exchange.Do(ctx, c.o.HTTP, exchange.Request{
+		Method: http.MethodGet, Token: c.o.Token, Want: dap.MediaCollectionJobResp, MaxBody: c.maxResponse(),
+		URL: dap.ResourceURL(c.leader, dap.ResourcePath(c.taskID, dap.CollectionJobsResource, base64.RawURLEncoding.EncodeToString(id))),
+	}, exchange.Retry{Attempts: 1})
+	if err != nil && !gone(err) {
+		return fmt.Errorf("collector: try the token: %w", err)
+	}
+	return nil
 }
 
 // Delete tells the leader that the job is done with. A job that the leader no longer

@@ -37,7 +37,7 @@ func manifestNewCommand() *command {
 		name: "new", args: "[--relay URL] --key FILE [--second FILE] [--id N] [--days N] [--kem KEM] [--json] --out FILE RECIPE...",
 		short: "Make a gateway's key for an epoch, and the manifest that tells devices of it",
 		long: `The recipe says who leader and helper are; their current public keys are asked for and written into the manifest, so that
-no device needs to ask. Key and manifest must not exist. A key is made once, and a new epoch needs a new one. Where both are
+no device needs to ask: both must run. Key and manifest must not exist. A key is made once, and a new epoch needs a new one. Where both are
 written into the gateway's directory of epochs, under one name with .key and .manifest behind it, the gateway uses the key at once
 and destroys it after the manifest's end: make the next epoch's some days before that, and give devices the new manifest.
 Without --days the manifest ends when leader or helper no longer promise to take the keys (hpke_key_max_age), after a week

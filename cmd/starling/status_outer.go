@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/relay"
+	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/lab/chart"
@@ -101,7 +102,7 @@ func outerCollector(path string, c *deploy.Collector) outer {
 		}
 		return s, func(w io.Writer) { fmt.Fprintf(w, "collector\n  %s\n", collectorLine(s)) }, nil
 	}, func(ctx context.Context) []finding {
-		checked, _, _, err := c.Read()
+		checked, token, key, err := c.Read()
 		if err != nil {
 			return []finding{{Check: "files", Found: err.Error(), Hint: hintOf(err)}}
 		}
@@ -121,8 +122,28 @@ func outerCollector(path string, c *deploy.Collector) outer {
 			return append(all, finding{Check: "leader answers", Found: err.Error(),
 				Hint: cmp.Or(hintOfCertificate(err), "starling serve leader, or ask who runs it")})
 		}
-		return append(all, finding{Check: "leader answers", OK: true, Found: found})
+		all = append(all, finding{Check: "leader answers", OK: true, Found: found})
+		f := finding{Check: "token", OK: true, Found: "the leader takes it"}
+		if err := tryToken(ctx, c.Agreement, collector.Options{Checked: checked, Token: token, Key: key}); err != nil {
+			f = finding{Check: "token", Found: err.Error(), Hint: "give leader and collector the same file: collector_token in leader.toml, token in " + path}
+		}
+		return append(all, f)
 	}}
+}
+
+// tryToken says whether the leader takes a collector's token.
+func tryToken(ctx context.Context, agreed deploy.Agreement, o collector.Options) error {
+	client, err := agreed.Client(10 * time.Second)
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdleConnections()
+	o.HTTP = client
+	c, err := collector.New(o)
+	if err != nil {
+		return err
+	}
+	return c.Known(ctx)
 }
 
 // collectorLine is where a collector stands, in words.
