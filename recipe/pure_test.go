@@ -148,7 +148,7 @@ func TestPureRefused(t *testing.T) {
 // TestLaplaceWords: a scale is said once where its four digits are all of it.
 func TestLaplaceWords(t *testing.T) {
 	for want, scale := range map[string]Rational{
-		"of scale 2 to every": {Num: 2, Den: 1}, "of scale 2.5 (5/2) to every": {Num: 5, Den: 2}, "of scale 1.235e+04 (12345) to every": {Num: 12345, Den: 1},
+		"of scale 2 to every": {Num: 2, Den: 1}, "of scale 2.5 (5/2) to every": {Num: 5, Den: 2}, "of scale 1.234e+04 (12345) to every": {Num: 12345, Den: 1},
 	} {
 		if got := (DiscreteLaplace{Scale: scale}).String(); !strings.Contains(got, want) {
 			t.Errorf("%q, want %q", got, want)
