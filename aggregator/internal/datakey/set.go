@@ -316,14 +316,25 @@ func (s *Set) make(ctx context.Context) (worked bool, err error) {
 	}
 }
 
-// At is the key of a time; a *[GoneError] or *[AheadError] where there is none.
+// At is Make and then Held.
 func (s *Set) At(ctx context.Context, at time.Time) (*Key, error) {
-	s.step.Lock()
-	_, err := s.make(ctx) // the clock may have gone on since the last step
-	s.step.Unlock()
-	if err != nil {
+	if err := s.Make(ctx); err != nil {
 		return nil, err
 	}
+	return s.Held(at)
+}
+
+// Make makes the keys that are due: the clock may have gone on since the last step.
+func (s *Set) Make(ctx context.Context) error {
+	s.step.Lock()
+	defer s.step.Unlock()
+	_, err := s.make(ctx)
+	return err
+}
+
+// Held is the key of a time; a *[GoneError] or *[AheadError] where there is none. It asks
+// nothing of the book.
+func (s *Set) Held(at time.Time) (*Key, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.known {

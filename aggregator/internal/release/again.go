@@ -13,18 +13,27 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// KeyOf is the data key of a batch whose reports have that span: of the time of the last
-// one, in a leader-selected task of the first one.
+// KeyOf is the data key of a batch whose reports have that span.
 func KeyOf(ctx context.Context, keys *datakey.Set, t *task.Task, span dap.Interval) (*datakey.Key, error) {
+	at, err := timeOf(t, span)
+	if err != nil {
+		return nil, err
+	}
+	return keys.At(ctx, at)
+}
+
+// timeOf is the time that says which data key a batch belongs to: of its last report, in a
+// leader-selected task of its first one.
+func timeOf(t *task.Task, span dap.Interval) (time.Time, error) {
 	unit := span.Start
 	if end, ok := span.End(); ok && t.Mode() == dap.TimeInterval {
 		unit = end - 1
 	}
 	at, err := t.Precision().Begin(unit)
 	if err != nil {
-		return nil, fmt.Errorf("release: %w", err)
+		return at, fmt.Errorf("release: %w", err)
 	}
-	return keys.At(ctx, at)
+	return at, nil
 }
 
 // Needs says what data keys are needed for: what lies under them, and every task that is

@@ -104,6 +104,10 @@ func Once(ctx context.Context, s store.Releases, r *Request) ([]byte, error) {
 	if err := Allowed(r.Task, r.Selection, r.Now, r.Skew); err != nil {
 		return nil, err
 	}
+	// Now, for Draw must not write through the store.
+	if err := r.Keys.Make(ctx); err != nil {
+		return nil, err
+	}
 	var key *datakey.Key
 	defer func() {
 		if key != nil {
@@ -118,7 +122,11 @@ func Once(ctx context.Context, s store.Releases, r *Request) ([]byte, error) {
 			if held := Holds(r.Task, &frozen); held != nil {
 				return nil, held
 			}
-			if key, err = KeyOf(ctx, r.Keys, r.Task, frozen.Span); err != nil {
+			at, err := timeOf(r.Task, frozen.Span)
+			if err != nil {
+				return nil, err
+			}
+			if key, err = r.Keys.Held(at); err != nil {
 				return nil, err
 			}
 			draw := make([]int64, r.Task.VDAF.Sizes().OutLen)

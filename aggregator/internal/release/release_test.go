@@ -3,6 +3,7 @@ package release
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/correlated"
 	"github.com/starling-agg/starling/dp/noise"
+	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/disk/disktest"
 	"github.com/starling-agg/starling/vdaf"
 	"github.com/starling-agg/starling/vdaf/prio3"
@@ -123,3 +125,71 @@ func (noBook) DataKeys(context.Context) (set datakey.SetID, keys []datakey.Recor
 }
 func (noBook) NoteDataKey(context.Context, datakey.SetID, datakey.Record) error { return nil }
 func (noBook) EndDataKey(context.Context, uint64) error                         { return nil }
+
+// TestDrawAsksNoStore: the functions that a release hands to the store run under its locks.
+// They write nothing there, also where a data key has come due since the last step.
+func TestDrawAsksNoStore(t *testing.T) {
+	ctx := t.Context()
+	book, clock := new(strictBook), &setClock{Clock: disk.SystemClock, now: time.Unix(1_700_000_000, 0)}
+	keys, err := datakey.Open(ctx, datakey.Options{FS: disktest.NewMem(1), Book: book, Clock: clock, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := book.notes
+	clock.now = clock.now.Add(3 * datakey.DefaultPeriod)
+	v, err := prio3.NewHistogram(2, 5, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sampler, err := noise.NewDiscreteGaussian(1<<40, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := &task.Task{VDAF: v, Noise: sampler, Config: &dap.TaskConfiguration{BatchMode: dap.LeaderSelected, TimePrecision: 3600}}
+	s := &drawing{book: book, task: of, span: dap.Interval{Start: dap.Time(clock.now.Unix() / 3600), Duration: 1}}
+	if _, err := Once(ctx, s, &Request{Task: of, Keys: keys, Now: clock.now}); err != nil {
+		t.Fatal(err)
+	}
+	if book.notes == made || len(s.noise) != 5 {
+		t.Errorf("%d keys were made, %d elements of noise drawn", book.notes-made, len(s.noise))
+	}
+	if book.broken {
+		t.Error("a data key was noted inside the callback of a release")
+	}
+}
+
+type setClock struct {
+	disk.Clock
+	now time.Time
+}
+
+func (c *setClock) Now() time.Time { return c.now }
+
+// strictBook takes no note while a callback runs.
+type strictBook struct {
+	noBook
+	notes          int
+	inside, broken bool
+}
+
+func (b *strictBook) NoteDataKey(context.Context, datakey.SetID, datakey.Record) error {
+	b.notes++
+	b.broken = b.broken || b.inside
+	return nil
+}
+
+// drawing is a store as far as Draw.
+type drawing struct {
+	store.Releases
+	book  *strictBook
+	task  *task.Task
+	span  dap.Interval
+	noise []int64
+}
+
+func (d *drawing) Release(_ context.Context, rel *store.Release) (_ []byte, err error) {
+	d.book.inside = true
+	defer func() { d.book.inside = false }()
+	d.noise, err = rel.Draw(d.task.VDAF.NewAggShare(), store.Frozen{Count: 5, Span: d.span})
+	return nil, err
+}
