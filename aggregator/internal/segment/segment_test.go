@@ -558,3 +558,23 @@ func TestLargeReportsShareSmallSegments(t *testing.T) {
 		}
 	}
 }
+
+// TestCame: a segment knows when the first report of its log was acknowledged, also where
+// more came after it.
+func TestCame(t *testing.T) {
+	mem, r := disktest.NewMem(1), newRows()
+	l := mustStart(t, mem, r, nil)
+	before := time.Now().Unix()
+	mustPut(t, l, testEntry(0))
+	after := time.Now().Unix()
+	mustPut(t, l, testEntry(6))
+	mustSort(t, l)
+	if len(r.segments) == 0 {
+		t.Fatal("no segment")
+	}
+	for _, meta := range r.segments {
+		if meta.Came < before || meta.Came > after {
+			t.Errorf("%s came at %d, want %d to %d", meta.Name, meta.Came, before, after)
+		}
+	}
+}
