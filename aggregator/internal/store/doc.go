@@ -85,8 +85,11 @@
 //
 // The functions that a caller hands in (Fold, reply, Draw, Build) run under these locks, so
 // that what they were told still holds when it is committed. They may read through the
-// engine and must not write through it. Two commits of one batch may go side by side or one
-// after the other.
+// engine, which answers however many of them run, and must not write through it. Two
+// commits of one batch may go side by side or one after the other.
+//
+// Leases are rows too. They end by the time that callers state, and an engine that one
+// process has alone may void those of its earlier lives.
 //
 // The check for replays, in a commit and in Seen, comes under the lock of the ids and knows
 // every run that is committed by then. An engine that keeps runs in memory first reads what

@@ -40,33 +40,54 @@ type openTask struct {
 func (s *Store) acquire(ctx context.Context, task int64) (b *openTask, release func(), err error) {
 	defer s.loads.lock(task)()
 	r := &s.replay
-	r.mu.Lock()
-	b = r.open[task]
-	r.mu.Unlock()
-	known := int64(-1)
-	if b != nil {
-		known = b.latest
-	}
-	metas, latest, err := s.runsOf(ctx, task, known)
-	if err != nil {
-		return nil, nil, err
-	}
-	switch {
-	case b == nil:
+	if b = r.use(task); b == nil {
+		metas, latest, err := s.runsOf(ctx, task, -1)
+		if err != nil {
+			return nil, nil, err
+		}
 		runs, err := segment.OpenRuns(s.opt.FS, metas)
 		if err != nil {
 			return nil, nil, err
 		}
 		runs.SetLimit(s.opt.RangeIDs)
-		b = &openTask{Runs: runs, latest: latest}
 		r.note(task, runs)
-	case latest != known:
-		if err := b.Follow(metas); err != nil {
-			return nil, nil, err
-		}
-		b.latest = latest
-		r.note(task, b.Runs)
+		b = r.begin(task, &openTask{Runs: runs, latest: latest})
+	} else if err := s.catchUp(ctx, task, b); err != nil {
+		r.release(b, s.opt.MaxRuns)
+		return nil, nil, err
 	}
+	return b, func() { r.release(b, s.opt.MaxRuns) }, nil
+}
+
+// catchUp takes in what other handles have done to the runs of a task since they were read.
+func (s *Store) catchUp(ctx context.Context, task int64, b *openTask) error {
+	metas, latest, err := s.runsOf(ctx, task, b.latest)
+	if err != nil || latest == b.latest {
+		return err
+	}
+	if err := b.Follow(metas); err != nil {
+		return err
+	}
+	b.latest = latest
+	s.replay.note(task, b.Runs)
+	return nil
+}
+
+// use returns the open runs of a task, nil if there are none. Nobody closes them until
+// release.
+func (r *replay) use(task int64) *openTask {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b := r.open[task]
+	if b != nil {
+		r.tick++
+		b.users, b.used = b.users+1, r.tick
+	}
+	return b
+}
+
+// begin keeps what was opened, and uses it.
+func (r *replay) begin(task int64, b *openTask) *openTask {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.open == nil {
@@ -74,8 +95,8 @@ func (s *Store) acquire(ctx context.Context, task int64) (b *openTask, release f
 	}
 	r.open[task] = b
 	r.tick++
-	b.users, b.used = b.users+1, r.tick
-	return b, func() { r.release(b, s.opt.MaxRuns) }, nil
+	b.users, b.used = 1, r.tick
+	return b
 }
 
 // note remembers what is damaged.

@@ -29,6 +29,7 @@ func init() {
 	tests["ReleaseWaitsForCommits"] = testReleaseWaitsForCommits
 	tests["OneReportInTwoJobsAtOnce"] = testOneReportInTwoJobsAtOnce
 	tests["CommitsOfOneBatch"] = testCommitsOfOneBatch
+	tests["CallbacksMayRead"] = testCallbacksMayRead
 	tests["OneIDAtTwoTimes"] = testOneIDAtTwoTimes
 	tests["SameJobAtOnce"] = testSameJobAtOnce
 	tests["CommitsRaceWithRelease"] = testCommitsRaceWithRelease
@@ -492,6 +493,63 @@ func testCommitsOfOneBatch(t *testing.T, h Harness) {
 		t.Errorf("the first job was answered %q, %v", response, err)
 	}
 	w.CountsAre(task, store.Counts{Acknowledged: 4, Aggregated: 4})
+	w.Audit()
+}
+
+// testCallbacksMayRead: the callbacks of many commits, of as many batches, and those of
+// releases read through the engine while they run.
+func testCallbacksMayRead(t *testing.T, h Harness) {
+	ctx := context.Background()
+	task := Task(t, dap.TimeInterval, 1)
+	w := NewWorld(t, h, task)
+	read := func() {
+		_, err := w.Store.Counts(ctx, task.ID)
+		if err == nil {
+			_, err = w.Store.Seen(ctx, task.ID, []dap.ReportID{ReportID(0)})
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	const jobs = 24
+	var wg sync.WaitGroup
+	for n := range jobs {
+		bucket := dap.Time(10 + n)
+		r := w.job(task, fmt.Sprint("job ", n))
+		c := Commit(t, task, []store.Batch{{Start: bucket}}, []dap.Time{bucket}, [][]int{{5 * n, 5*n + 1, 5*n + 2, 5*n + 3, 5*n + 4}})
+		fold := c.Fold
+		c.Fold = func(verdict []dap.ReportError) ([]*vdaf.AggShare, error) {
+			read()
+			return fold(verdict)
+		}
+		wg.Go(func() {
+			_, err := w.Store.CommitJob(ctx, r, c, func(verdict []dap.ReportError) ([]byte, error) {
+				read()
+				return reply(verdict)
+			})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			sel := Interval(bucket, 1)
+			share, _, err := w.Store.Create(ctx, store.KindShare, task.ID, "", fmt.Append(nil, "share ", n), false, sel, w.Now)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			rel := w.shareRelease(task, share, sel, dap.Interval{Start: bucket, Duration: 1}, 5*n, 5*n+4, new([]int64))
+			build := rel.Build
+			rel.Build = func(sum *vdaf.AggShare, f store.Frozen, noise []int64) ([]byte, *store.Kept, error) {
+				read()
+				return build(sum, f, noise)
+			}
+			if _, err := w.Store.Release(ctx, rel); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	w.CountsAre(task, store.Counts{Acknowledged: 5 * jobs, Aggregated: 5 * jobs, Collected: 5 * jobs})
 	w.Audit()
 }
 
