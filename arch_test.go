@@ -79,6 +79,8 @@ var bans = []struct {
 		"who may see only sums cannot read an aggregator's store"},
 	{[]string{"client", "collector", "anonymity", "recipe", "dap", "aggregator"}, []string{"github.com/aws"}, []string{"aggregator/internal/payload/objects"},
 		"a cloud's SDK is behind one interface: what keeps reports asks five calls, and nobody else speaks to a cloud at all"},
+	{[]string{"client", "collector", "anonymity", "recipe", "dap", "aggregator"}, []string{"github.com/jackc"}, []string{"aggregator/internal/store/postgres"},
+		"a database that others can reach is one engine of the aggregator's store, and no party's else"},
 	{[]string{"aggregator"}, []string{"client", "collector"}, nil,
 		"who must not make or open reports in the clear cannot call the code that does"},
 	{[]string{"anonymity"}, []string{"dap", "vdaf", "dp", "recipe", "aggregator", "client", "collector"}, nil,

@@ -50,7 +50,8 @@
 //	                   what they have signed
 //	internal/disk      append log, atomic replace, power-loss simulation
 //	sealed             HPKE opening
-//	test docs          end to end, simulation, interoperation, a real object store; the words
+//	test docs          end to end, simulation, interoperation, a real object store and
+//	                   database; the words
 //
 // A party that must not see a thing cannot import the package that parses it:
 // arch_test.go holds the floors and the bans, each with its reason. The way of one report

@@ -1,0 +1,192 @@
+//go:build unix
+
+package pgtest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// admin is the superuser of servers that are started here.
+const admin = "admin"
+
+// roles are those of the tests: one owns tables, the other one is what replicas are. Their
+// password is for servers of others.
+const (
+	owner    = "starling_test_owner"
+	service  = "starling_test_service"
+	password = "starling-test"
+)
+
+// A Server is where a test has its schema.
+type Server struct {
+	own    *server // nil where it is somebody's
+	config *pgx.ConnConfig
+}
+
+// shared is the server of this test binary.
+var shared struct {
+	sync.Mutex
+	server *Server
+	err    error
+}
+
+// Run runs the tests of a binary, and ends its server.
+func Run(m *testing.M) int {
+	code := m.Run()
+	shared.Lock()
+	defer shared.Unlock()
+	if s := shared.server; s != nil && s.own != nil {
+		s.own.stop()
+		s.own.remove()
+	}
+	return code
+}
+
+// A Schema is a test's own. It is dropped when the test ends.
+type Schema struct {
+	Name    string
+	Owner   string // connection string of the role that owns its tables
+	Service string // that of the role that replicas connect as
+	Role    string // its name
+	Server  *Server
+}
+
+// New makes a schema in the server of the test binary.
+func New(t testing.TB) *Schema {
+	t.Helper()
+	shared.Lock()
+	if shared.server == nil && shared.err == nil {
+		shared.server, shared.err = begin()
+	}
+	s, err := shared.server, shared.err
+	shared.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Schema(t)
+}
+
+// NewServer starts a server for one test, which may stop it. It keeps what it commits.
+func NewServer(t testing.TB) *Server {
+	t.Helper()
+	own, err := newServer(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(own.remove)
+	s, err := own.serve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.own.stop() })
+	return s
+}
+
+// Crash ends the server of NewServer without a word to anybody and starts it again.
+func (s *Server) Crash(t testing.TB, meanwhile func()) {
+	t.Helper()
+	s.own.stop()
+	meanwhile()
+	if err := s.own.start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func begin() (*Server, error) {
+	if text := os.Getenv("STARLING_TEST_POSTGRES"); text != "" {
+		config, err := pgx.ParseConfig(text)
+		if err != nil {
+			return nil, errors.New("pgtest: STARLING_TEST_POSTGRES is no connection string")
+		}
+		s := &Server{config: config}
+		return s, s.makeRoles()
+	}
+	own, err := newServer(false)
+	if err != nil {
+		return nil, err
+	}
+	s, err := own.serve()
+	if err != nil {
+		own.remove()
+	}
+	return s, err
+}
+
+// serve starts a server that has no roles yet.
+func (own *server) serve() (*Server, error) {
+	if err := own.start(); err != nil {
+		return nil, err
+	}
+	config, err := pgx.ParseConfig("host=" + own.dir + " port=5432 dbname=postgres user=" + admin)
+	if err != nil {
+		return nil, fmt.Errorf("pgtest: %w", err)
+	}
+	s := &Server{own: own, config: config}
+	if err := s.makeRoles(); err != nil {
+		own.stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Server) makeRoles() error {
+	for _, role := range []string{owner, service} {
+		err := s.exec("CREATE ROLE " + role + " LOGIN PASSWORD '" + password + "'")
+		var there *pgconn.PgError
+		if err != nil && !(errors.As(err, &there) && there.Code == "42710") {
+			return err
+		}
+	}
+	return s.exec("GRANT CREATE ON DATABASE " + pgx.Identifier{s.config.Database}.Sanitize() + " TO " + owner)
+}
+
+// exec runs SQL as the administrator.
+func (s *Server) exec(sql string) error {
+	ctx := context.Background()
+	c, err := pgx.ConnectConfig(ctx, s.config)
+	if err != nil {
+		return fmt.Errorf("pgtest: %w", err)
+	}
+	defer c.Close(ctx)
+	if _, err := c.Exec(ctx, sql); err != nil {
+		return fmt.Errorf("pgtest: %s: %w", sql, err)
+	}
+	return nil
+}
+
+// Schema makes a schema in this server.
+func (s *Server) Schema(t testing.TB) *Schema {
+	t.Helper()
+	var b [8]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		t.Fatal(err)
+	}
+	name := "test_" + hex.EncodeToString(b[:])
+	if s.own == nil {
+		t.Cleanup(func() {
+			if err := s.exec("DROP SCHEMA IF EXISTS " + name + " CASCADE"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return &Schema{Name: name, Owner: s.as(owner), Service: s.as(service), Role: service, Server: s}
+}
+
+// as is the connection string of a role. It verifies nothing on this machine.
+func (s *Server) as(role string) string {
+	text := fmt.Sprintf("host=%s port=%d dbname=%s user=%s password=%s", s.config.Host, s.config.Port, s.config.Database, role, password)
+	if s.config.TLSConfig == nil {
+		text += " sslmode=disable"
+	}
+	return text
+}

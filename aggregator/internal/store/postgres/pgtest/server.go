@@ -1,0 +1,136 @@
+//go:build unix
+
+package pgtest
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// server is a PostgreSQL server that these tests started.
+type server struct {
+	dir   string
+	args  []string
+	stdin io.Closer // its end is the server's
+	cmd   *exec.Cmd
+	log   bytes.Buffer // complete when ended is closed
+	ended chan struct{}
+}
+
+// newServer makes a server's files. sync says whether it keeps what it commits through a
+// loss of power.
+func newServer(sync bool) (s *server, err error) {
+	dir, err := os.MkdirTemp("", "pg") // short: a socket's path has at most 107 bytes
+	if err != nil {
+		return nil, fmt.Errorf("pgtest: %w", err)
+	}
+	s = &server{dir: dir}
+	defer func() {
+		if err != nil {
+			s.remove()
+		}
+	}()
+	if who := other(); who != nil {
+		if err := os.Chown(dir, int(who.Uid), int(who.Gid)); err != nil {
+			return nil, fmt.Errorf("pgtest: %w", err)
+		}
+	}
+	init := s.command("initdb", "-D", filepath.Join(dir, "data"), "-U", admin, "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C")
+	if out, err := init.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("pgtest: initdb: %w\n%s", err, out)
+	}
+	s.args = []string{"-D", filepath.Join(dir, "data"), "-k", dir, "-c", "listen_addresses=", "-c", "max_connections=300",
+		"-c", "shared_buffers=32MB", "-c", "log_min_messages=warning"}
+	if !sync { // nor is asked to wait for a disk, unless a transaction does ask
+		s.args = append(s.args, "-c", "fsync=off", "-c", "full_page_writes=off", "-c", "synchronous_commit=off")
+	}
+	return s, nil
+}
+
+// other is the user that the server runs as, where the tests run as root.
+func other() *syscall.Credential {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+		if errors.Join(err1, err2) == nil {
+			return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+		}
+	}
+	return nil // initdb says what is wrong
+}
+
+func (s *server) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = s.dir
+	// Its messages are in English, and nothing of the tests' environment connects it.
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
+	if who := other(); who != nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who}
+	}
+	return cmd
+}
+
+// start starts the server and waits until it takes connections.
+func (s *server) start() error {
+	// The server ends when the pipe does, and that is with this process at the latest.
+	script := `postgres "$@" & pid=$!; cat >/dev/null; kill -QUIT $pid; wait $pid`
+	s.cmd = s.command("sh", append([]string{"-c", script, "sh"}, s.args...)...)
+	var err error
+	if s.stdin, err = s.cmd.StdinPipe(); err != nil {
+		return fmt.Errorf("pgtest: %w", err)
+	}
+	stderr, err := s.cmd.StderrPipe()
+	if err != nil {
+		return fmt.Errorf("pgtest: %w", err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		return fmt.Errorf("pgtest: %w", err)
+	}
+	ready, ended := make(chan struct{}), make(chan struct{})
+	s.ended = ended
+	s.log.Reset()
+	go func() {
+		defer close(ended)
+		lines := bufio.NewScanner(stderr)
+		for told := false; lines.Scan(); {
+			fmt.Fprintln(&s.log, lines.Text())
+			if !told && strings.Contains(lines.Text(), "ready to accept connections") {
+				told = true
+				close(ready)
+			}
+		}
+	}()
+	select {
+	case <-ready:
+		return nil
+	case <-ended:
+		_ = s.cmd.Wait()
+		return fmt.Errorf("pgtest: postgres ended:\n%s", &s.log)
+	}
+}
+
+// stop ends the server as a crash would: without a checkpoint.
+func (s *server) stop() {
+	_ = s.stdin.Close()
+	<-s.ended
+	_ = s.cmd.Wait()
+}
+
+func (s *server) remove() { _ = os.RemoveAll(s.dir) }
