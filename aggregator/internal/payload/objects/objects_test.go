@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -330,9 +331,10 @@ func TestOptions(t *testing.T) {
 // TestVouched: a store is asked over TLS only if its certificate holds.
 func TestVouched(t *testing.T) {
 	f := newFake(t)
-	secure := httptest.NewTLSServer(f)
+	secure := httptest.NewUnstartedServer(f)
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0) // of the handshake that fails
+	secure.StartTLS()
 	defer secure.Close()
-	secure.Config.ErrorLog = nil
 	opt := f.options(t)
 	opt.Endpoint, opt.Attempts = secure.URL, 1
 	if err := open(t, opt).Put(t.Context(), "a.obj", content); !errors.Is(err, payload.ErrUnavailable) || !strings.Contains(err.Error(), "certificate") {
