@@ -1,7 +1,6 @@
 package objects
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -21,9 +20,9 @@ type credentials struct {
 	last aws.Credentials // that could be read
 }
 
-// Retrieve implements [aws.CredentialsProvider]. A file that cannot be read, as while somebody
+// current are the credentials to sign with. A file that cannot be read, as while somebody
 // writes it, leaves the last ones in use: the store knows whether they are still good.
-func (c *credentials) Retrieve(context.Context) (aws.Credentials, error) {
+func (c *credentials) current() (aws.Credentials, error) {
 	read, err := c.read()
 	c.mu.Lock()
 	defer c.mu.Unlock()

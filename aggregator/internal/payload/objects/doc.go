@@ -1,5 +1,6 @@
 // Package objects keeps payload in S3-compatible object storage: the engine of many replicas
-// ([payload.Store]). It is the one package that knows Amazon's SDK.
+// ([payload.Store]). Of Amazon's SDK it takes what signs requests: the client of S3 has over a
+// hundred calls, of which this needs four, and would be a sixth of the program.
 //
 // It asks four things of the store, besides five calls of S3: reads see every write that was
 // answered; a put with If-None-Match: * fails where there is an object (Amazon S3 does so,

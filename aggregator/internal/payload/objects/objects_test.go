@@ -9,6 +9,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"os"
 	"strings"
 	"sync"
@@ -74,7 +75,7 @@ func TestMishaps(t *testing.T) {
 		"404 of a proxy":     {[]mishap{answer(404, "")}, payload.ErrUnavailable, payload.ErrUnavailable, payload.ErrUnavailable, 1},
 		"quota":              {[]mishap{answer(403, "QuotaExceeded")}, payload.ErrFull, payload.ErrFull, payload.ErrFull, 1},
 		"507":                {[]mishap{answer(507, "XMinioStorageFull")}, payload.ErrFull, payload.ErrFull, payload.ErrFull, 1},
-		"sent elsewhere":     {[]mishap{answer(307, "TemporaryRedirect")}, payload.ErrUnavailable, payload.ErrUnavailable, payload.ErrUnavailable, 1},
+		"sent elsewhere":     {[]mishap{elsewhere}, payload.ErrUnavailable, payload.ErrUnavailable, payload.ErrUnavailable, 1},
 		"no S3 at all":       {[]mishap{answer(501, "NotImplemented")}, payload.ErrUnavailable, payload.ErrUnavailable, payload.ErrUnavailable, 1},
 		"an endless mistake": {[]mishap{endless}, payload.ErrUnavailable, payload.ErrUnavailable, payload.ErrUnavailable, 1},
 	} {
@@ -111,6 +112,12 @@ func TestMishaps(t *testing.T) {
 			has(t, s, name, content)
 		})
 	}
+}
+
+// elsewhere sends the client to another object.
+func elsewhere(w http.ResponseWriter, r *http.Request, real http.Handler) {
+	w.Header().Set("Location", "/reports/elsewhere.obj")
+	answer(http.StatusTemporaryRedirect, "TemporaryRedirect")(w, r, real)
 }
 
 // endless answers a refusal that never ends.
@@ -166,11 +173,21 @@ func TestContradictions(t *testing.T) {
 			t.Errorf("%s: %d, %v", what, n, err)
 		}
 	}
+	f.mishaps(half, ranged("bytes 4000-8009/9000"))
+	if n, err := s.ReadAt(t.Context(), "a.obj", make([]byte, 8010), 0); n != 4000 || !errors.Is(err, payload.ErrCorrupt) {
+		t.Errorf("an object that grows: %d, %v", n, err)
+	}
+	f.mishaps(half, answer(416, "InvalidRange"))
+	if n, err := s.ReadAt(t.Context(), "a.obj", make([]byte, 8010), 0); n != 4000 || !errors.Is(err, payload.ErrUnavailable) {
+		t.Errorf("an object that shrinks: %d, %v", n, err)
+	}
 	must(t, s.Put(t.Context(), "b/a.obj", content))
 	for what, body := range map[string]string{
 		"a key of others": "<Contents><Key>a.obj</Key><Size>1</Size></Contents>",
 		"a key again":     "<Contents><Key>b/a.obj</Key><Size>1</Size></Contents><Contents><Key>b/a.obj</Key><Size>1</Size></Contents>",
 		"no end":          "<IsTruncated>true</IsTruncated>",
+		"no XML":          "<Contents>",
+		"too much of it":  strings.Repeat(" ", 4<<20),
 	} {
 		f.mishaps(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 			fmt.Fprintf(w, "<ListBucketResult>%s</ListBucketResult>", body)
@@ -309,6 +326,8 @@ func TestOptions(t *testing.T) {
 		"no name of an S3 bucket":     func(o *objects.Options) { o.Bucket = "a/b" },
 		"\"\" is no name":             func(o *objects.Options) { o.Bucket = "" },
 		"no region":                   func(o *objects.Options) { o.Region = "" },
+		"\"A\" is no name":            func(o *objects.Options) { o.Bucket = "A" },
+		"endpoint":                    func(o *objects.Options) { o.Endpoint = "" },
 		"no prefix":                   func(o *objects.Options) { o.Prefix = "a" },
 		"-1 attempts":                 func(o *objects.Options) { o.Attempts = -1 },
 		"chmod 600":                   func(o *objects.Options) { o.Credentials = public },
@@ -325,6 +344,32 @@ func TestOptions(t *testing.T) {
 	}
 	if _, err := objects.Open(objects.Options{Region: "eu-1", Bucket: "reports", Credentials: service.Secret("")}); err == nil {
 		t.Error("no credentials, and no error")
+	}
+}
+
+// TestAddress: the S3 bucket is a subdomain of the endpoint, unless it is in the path.
+func TestAddress(t *testing.T) {
+	for _, tc := range []struct {
+		endpoint string
+		inPath   bool
+		want     string
+	}{
+		{"https://s3.example", false, "reports.s3.example:443"},
+		{"https://s3.example:9000/", true, "s3.example:9000"},
+	} {
+		opt := objects.Options{
+			Endpoint: tc.endpoint, PathStyle: tc.inPath, Region: "eu-1", Bucket: "reports", Prefix: "p/", Attempts: 1,
+			Credentials: profile(t, user, secret),
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		got := ""
+		// Nobody is asked: the context ends before the name is looked up.
+		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GetConn: func(to string) { got = to; cancel() }})
+		err := open(t, opt).Delete(ctx, "a.obj")
+		is(t, err, context.Canceled)
+		if got != tc.want {
+			t.Errorf("%s: %s was asked, want %s", tc.endpoint, got, tc.want)
+		}
 	}
 }
 

@@ -7,11 +7,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"net/url"
+	"regexp"
 	"strings"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 
 	"github.com/starling-agg/starling/aggregator/internal/payload"
 	"github.com/starling-agg/starling/internal/endpoint"
@@ -20,8 +21,8 @@ import (
 
 // Options say where the objects are.
 type Options struct {
-	// Endpoint is the URL of the store: https, or http on this machine. Empty for Amazon's
-	// own of the region.
+	// Endpoint is the URL of the store, such as https://s3.eu-central-1.amazonaws.com: https,
+	// or http on this machine.
 	Endpoint string
 	// Region is the store's; many have one that they call us-east-1.
 	Region string
@@ -46,6 +47,9 @@ type Options struct {
 	Pause time.Duration
 }
 
+// bucketName is how S3 buckets are named, by and large: nothing that a URL would escape.
+var bucketName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)
+
 // Validate fills in defaults and reports values that make no sense.
 func (o *Options) Validate() error {
 	if o.Profile == "" {
@@ -61,7 +65,7 @@ func (o *Options) Validate() error {
 		o.Pause = 50 * time.Millisecond
 	}
 	switch {
-	case o.Bucket == "" || strings.ContainsAny(o.Bucket, "/:"):
+	case !bucketName.MatchString(o.Bucket):
 		return fmt.Errorf("objects: %q is no name of an S3 bucket", o.Bucket)
 	case o.Region == "":
 		return errors.New("objects: no region; a store that has none usually takes us-east-1")
@@ -70,9 +74,6 @@ func (o *Options) Validate() error {
 	}
 	if err := payload.CheckList(o.Prefix, "", 1); err != nil {
 		return fmt.Errorf("objects: prefix: %w", err)
-	}
-	if o.Endpoint == "" {
-		return nil
 	}
 	if err := endpoint.CheckPeer(o.Endpoint); err != nil {
 		return fmt.Errorf("objects: endpoint: %w", err)
@@ -89,8 +90,11 @@ func (o *Options) Validate() error {
 
 // Store is one prefix of one S3 bucket. It implements [payload.Store].
 type Store struct {
-	client *s3.Client
 	opt    Options
+	base   url.URL // of the S3 bucket
+	creds  *credentials
+	signer *v4.Signer
+	client *http.Client
 }
 
 // Open returns a handle. It reads the credentials, and asks nothing of the store yet.
@@ -98,26 +102,31 @@ func Open(opt Options) (*Store, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
+	base, err := endpoint.Parse(opt.Endpoint)
+	if err != nil {
+		return nil, fmt.Errorf("objects: endpoint: %w", err)
+	}
+	base.Path = strings.TrimRight(base.Path, "/")
+	if opt.PathStyle {
+		base.Path += "/" + opt.Bucket
+	} else {
+		base.Host = opt.Bucket + "." + base.Host
+	}
 	creds := &credentials{file: opt.Credentials, profile: opt.Profile}
-	if _, err := creds.read(); err != nil {
+	if _, err := creds.current(); err != nil {
 		return nil, err
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	// Not 1.3 as between our own parties: object stores of one's own house are often older.
 	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: opt.RootCAs}
 	transport.MaxIdleConnsPerHost = 64
-	s := s3.Options{
-		Region: opt.Region, UsePathStyle: opt.PathStyle, Credentials: creds, Retryer: retryer(&opt, creds),
-		HTTPClient: &http.Client{
-			Transport: limited{transport}, Timeout: opt.Timeout,
+	transport.DisableCompression = true // a range has the bytes that are there
+	return &Store{
+		opt: opt, base: *base, creds: creds,
+		signer: v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true }),
+		client: &http.Client{
+			Transport: transport, Timeout: opt.Timeout,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		// The checksum of a put is set by hand: stores differ in the trailers that they know.
-		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenRequired,
-		ResponseChecksumValidation: aws.ResponseChecksumValidationWhenRequired,
-	}
-	if opt.Endpoint != "" {
-		s.BaseEndpoint = &opt.Endpoint
-	}
-	return &Store{client: s3.New(s), opt: opt}, nil
+	}, nil
 }

@@ -4,17 +4,15 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/xml"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
-
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/s3"
-	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/starling-agg/starling/aggregator/internal/payload"
 )
@@ -23,8 +21,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Put implements [payload.Store].
 func (s *Store) Put(ctx context.Context, name string, parts ...[]byte) error {
-	size, err := payload.CheckPut(name, parts)
-	if err != nil {
+	if _, err := payload.CheckPut(name, parts); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -34,11 +31,14 @@ func (s *Store) Put(ctx context.Context, name string, parts ...[]byte) error {
 	for _, part := range parts {
 		sum = crc32.Update(sum, castagnoli, part)
 	}
-	_, err = s.client.PutObject(ctx, &s3.PutObjectInput{
-		Bucket: &s.opt.Bucket, Key: s.key(name), Body: newBody(parts), ContentLength: &size, IfNoneMatch: aws.String("*"),
-		ChecksumCRC32C: aws.String(base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, sum))),
+	return s.do(ctx, "put "+name, &request{
+		method: http.MethodPut, name: name, parts: parts, read: drained,
+		header: http.Header{
+			"If-None-Match":         {"*"},
+			"Content-Type":          {"application/octet-stream"},
+			"X-Amz-Checksum-Crc32c": {base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, sum))},
+		},
 	})
-	return failed(ctx, "put "+name, err)
 }
 
 // ReadAt implements [payload.Store].
@@ -49,54 +49,39 @@ func (s *Store) ReadAt(ctx context.Context, name string, p []byte, offset int64)
 	if ctx.Err() != nil {
 		return 0, payload.Ended(ctx, "read "+name)
 	}
-	for attempt := 1; ; attempt++ {
-		got, size, err := s.get(ctx, name, p[n:], offset+int64(n))
-		n += got
-		switch {
-		case err == nil && n == len(p):
-			return n, nil
-		case err == nil && offset+int64(n) >= size:
-			return n, io.EOF
-		case err != nil && !errors.Is(err, errCut):
-			return n, err
-		case attempt >= s.opt.Attempts:
-			return n, fmt.Errorf("%w: read %s: the answer ended early %d times", payload.ErrUnavailable, name, attempt)
-		}
-		// The SDK tries a request again, not what comes after its headers.
-		if err := s.opt.wait(ctx, attempt); err != nil {
-			return n, payload.Ended(ctx, "read "+name)
-		}
-	}
+	n, _, err = s.get(ctx, "read "+name, name, p, offset)
+	return n, err
 }
 
-// errCut is an answer that ended before its time.
-var errCut = errors.New("objects: the answer ended early")
-
-// get reads a range, or its beginning, with one request, and says how large the object is.
-func (s *Store) get(ctx context.Context, name string, p []byte, offset int64) (n int, size int64, err error) {
-	out, err := s.client.GetObject(ctx, &s3.GetObjectInput{
-		Bucket: &s.opt.Bucket, Key: s.key(name), Range: aws.String(fmt.Sprintf("bytes=%d-%d", offset, offset+int64(len(p))-1)),
-	})
-	if isStatus(err, http.StatusRequestedRangeNotSatisfiable) {
-		return 0, 0, nil
+// get reads a range, and says how large the object is. An answer that ends early is asked for
+// again from there.
+func (s *Store) get(ctx context.Context, what, name string, p []byte, offset int64) (n int, size int64, err error) {
+	r := &request{method: http.MethodGet, name: name, header: make(http.Header)}
+	ask := func() {
+		r.header.Set("Range", fmt.Sprintf("bytes=%d-%d", offset+int64(n), offset+int64(len(p))-1))
 	}
-	if err := failed(ctx, "read "+name, err); err != nil {
-		return 0, 0, err
+	r.read = func(response *http.Response) error {
+		at, length := offset+int64(n), int64(len(p)-n)
+		got, ok := rangeOf(response.Header.Get("Content-Range"), at, length)
+		if response.StatusCode != http.StatusPartialContent || !ok || size != 0 && got != size {
+			return fmt.Errorf("%w: asked for %d bytes from %d, got %q", payload.ErrCorrupt, length, at, response.Header.Get("Content-Range"))
+		}
+		size = got
+		m, err := io.ReadFull(response.Body, p[n:n+int(min(length, size-at))])
+		n += m
+		ask()
+		return err
 	}
-	defer out.Body.Close()
-	size, ok := rangeOf(aws.ToString(out.ContentRange), offset, int64(len(p)))
-	if !ok {
-		return 0, 0, fmt.Errorf("%w: read %s: asked for %d bytes from %d, got %q", payload.ErrCorrupt, name, len(p), offset, aws.ToString(out.ContentRange))
+	ask()
+	err = s.do(ctx, what, r)
+	var refused *refusal
+	switch {
+	case errors.As(err, &refused) && refused.status == http.StatusRequestedRangeNotSatisfiable && n == 0:
+		return 0, 0, io.EOF
+	case err == nil && n < len(p):
+		return n, size, io.EOF
 	}
-	want := p[:min(int64(len(p)), size-offset)]
-	n, err = io.ReadFull(out.Body, want)
-	if n == len(want) {
-		return n, size, nil
-	}
-	if ctx.Err() != nil {
-		return n, size, payload.Ended(ctx, "read "+name)
-	}
-	return n, size, errCut
+	return n, size, err
 }
 
 // rangeOf reads a Content-Range, which has to be the one that was asked for, or as much of it
@@ -127,8 +112,8 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 	if ctx.Err() != nil {
 		return payload.Ended(ctx, "delete "+name)
 	}
-	_, err := s.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &s.opt.Bucket, Key: s.key(name)})
-	if err = failed(ctx, "delete "+name, err); errors.Is(err, payload.ErrNotFound) {
+	err := s.do(ctx, "delete "+name, &request{method: http.MethodDelete, name: name, read: drained})
+	if errors.Is(err, payload.ErrNotFound) {
 		return nil // S3 itself does not say so, others do
 	}
 	return err
@@ -143,14 +128,21 @@ func (s *Store) Size(ctx context.Context, name string) (int64, error) {
 	if ctx.Err() != nil {
 		return 0, payload.Ended(ctx, "size of "+name)
 	}
-	_, size, err := s.get(ctx, name, make([]byte, 1), 0)
-	if err != nil && !errors.Is(err, errCut) {
-		return 0, err
-	}
-	if size == 0 {
+	_, size, err := s.get(ctx, "size of "+name, name, make([]byte, 1), 0)
+	if err == io.EOF {
 		return 0, fmt.Errorf("%w: %s has no bytes", payload.ErrCorrupt, name)
 	}
-	return size, nil
+	return size, err
+}
+
+// listed is a page of keys.
+type listed struct {
+	XMLName     xml.Name `xml:"ListBucketResult"`
+	IsTruncated bool
+	Contents    []struct {
+		Key  string
+		Size int64
+	}
 }
 
 // List implements [payload.Store].
@@ -158,43 +150,51 @@ func (s *Store) List(ctx context.Context, prefix, after string, n int) ([]payloa
 	if err := payload.CheckList(prefix, after, n); err != nil {
 		return nil, err
 	}
+	what := fmt.Sprintf("list %q after %q", prefix, after)
 	var page []payload.Object
 	for {
 		if ctx.Err() != nil {
-			return nil, payload.Ended(ctx, "list "+prefix)
+			return nil, payload.Ended(ctx, what)
 		}
-		in := &s3.ListObjectsV2Input{Bucket: &s.opt.Bucket, Prefix: s.key(prefix), MaxKeys: aws.Int32(int32(n - len(page)))}
-		if after != "" {
-			in.StartAfter = s.key(after)
-		}
-		out, err := s.client.ListObjectsV2(ctx, in)
-		if err := failed(ctx, "list "+prefix, err); err != nil {
+		answer, err := s.list(ctx, what, prefix, after, n-len(page))
+		if err != nil {
 			return nil, err
 		}
-		for _, o := range out.Contents {
-			name, ours := strings.CutPrefix(aws.ToString(o.Key), s.opt.Prefix)
+		for _, o := range answer.Contents {
+			name, ours := strings.CutPrefix(o.Key, s.opt.Prefix)
 			if !ours || !strings.HasPrefix(name, prefix) || name <= after {
-				return nil, fmt.Errorf("%w: list %q after %q: got %q", payload.ErrCorrupt, prefix, after, aws.ToString(o.Key))
+				return nil, fmt.Errorf("%w: %s: got %.300q", payload.ErrCorrupt, what, o.Key)
 			}
 			after = name
 			if payload.CheckName(name) == nil && len(page) < n {
-				page = append(page, payload.Object{Name: name, Size: aws.ToInt64(o.Size)})
+				page = append(page, payload.Object{Name: name, Size: o.Size})
 			}
 		}
-		if !aws.ToBool(out.IsTruncated) || len(page) == n {
+		if !answer.IsTruncated || len(page) == n {
 			return page, nil
 		}
-		if len(out.Contents) == 0 {
-			return nil, fmt.Errorf("%w: list %q after %q: an empty page that is not the last", payload.ErrCorrupt, prefix, after)
+		if len(answer.Contents) == 0 {
+			return nil, fmt.Errorf("%w: %s: an empty page that is not the last", payload.ErrCorrupt, what)
 		}
 	}
 }
 
-// key is what the store knows a name by.
-func (s *Store) key(name string) *string { return aws.String(s.opt.Prefix + name) }
-
-// isStatus says whether the store answered with a status of HTTP.
-func isStatus(err error, status int) bool {
-	var response *smithyhttp.ResponseError
-	return errors.As(err, &response) && response.HTTPStatusCode() == status
+// list asks for a page.
+func (s *Store) list(ctx context.Context, what, prefix, after string, n int) (answer *listed, err error) {
+	query := url.Values{"list-type": {"2"}, "prefix": {s.opt.Prefix + prefix}, "max-keys": {strconv.Itoa(n)}}
+	if after != "" {
+		query.Set("start-after", s.opt.Prefix+after)
+	}
+	err = s.do(ctx, what, &request{method: http.MethodGet, query: query, read: func(response *http.Response) error {
+		b, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+		if err != nil {
+			return err
+		}
+		answer = new(listed)
+		if err := xml.Unmarshal(b, answer); err != nil {
+			return fmt.Errorf("%w: %d bytes that are no list of keys", payload.ErrCorrupt, len(b))
+		}
+		return nil
+	}})
+	return answer, err
 }
