@@ -57,8 +57,7 @@ func TestGather(t *testing.T) {
 }
 
 // TestGatherErrors: each slice that cannot be opened is told of, and why; all others are left
-// as they are. A slice of another task or batch
-// bucket is never taken in.
+// as they are. A slice of another task or batch bucket is never taken in.
 func TestGatherErrors(t *testing.T) {
 	store := payloadtest.NewMem()
 	rows, others := commits(t, store, 5)

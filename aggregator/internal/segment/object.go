@@ -29,10 +29,10 @@ import (
 //	  count × (report id 16 | length u32 | CRC-32C of the report u32), then the reports
 //
 // The sum of a slice is SHA-256("starling slice v1" || task || batch bucket || the table of
-// its reports): a row takes no other slice for its own, whatever an object store answers. Reports
-// are under what costs next to nothing, for those that devices sealed are authentic by
-// themselves, or do not open. The directory repeats what the rows have, for the day on which
-// they are lost.
+// its reports): a row takes no other slice for its own, whatever an object store answers.
+// Reports are under what costs next to nothing, for those that devices sealed are authentic
+// by themselves, or do not open. The directory repeats what the rows have, for the day on
+// which they are lost.
 const (
 	objectMagic   = "starlobj"
 	objectVersion = 1
