@@ -16,16 +16,17 @@ import (
 	"github.com/starling-agg/starling/internal/disk"
 )
 
-// Files keeps objects as files of one directory, under their names. It is the engine of one
-// machine: what it acknowledged survives a loss of power, and not the loss of the disk.
+// Files keeps objects as files of one directory, under their names. It is the engine of
+// one machine: what it acknowledged survives a loss of power, and not the loss of the
+// disk.
 //
-// A put writes a temporary beside the name, syncs it, links it to the name, which fails where
-// that is taken, and syncs the directory. Where that last sync fails nobody can know any more
-// which names of the directory are durable; from then on the handle takes nothing, until the
-// process opens another, as at a start.
+// A put writes a temporary beside the name, syncs it, links it to the name, which fails
+// where that is taken, and syncs the directory. Where that last sync fails nobody can
+// know any more which names of the directory are durable; from then on the handle takes
+// nothing, until the process opens another, as at a start.
 //
-// Files do not hide a put that is under way: for a moment before it returns others see the
-// object, which a loss of power may then take back.
+// Files do not hide a put that is under way: for a moment before it returns others see
+// the object, which a loss of power may then take back.
 type Files struct {
 	fs disk.FS
 
@@ -37,11 +38,12 @@ type Files struct {
 // OpenFiles opens a directory.
 func OpenFiles(fsys disk.FS) *Files { return &Files{fs: fsys, dirs: make(map[string]struct{})} }
 
-// tempSuffix ends the names of files that are being written; it ends no name of an object.
+// tempSuffix ends the names of files that are being written; it ends no name of an
+// object.
 const tempSuffix = "tmp"
 
-// SweepFiles removes what puts of earlier lives have left half-way. It is for the start of
-// the one process that has the directory: a put that is under way would lose its file.
+// SweepFiles removes what puts of earlier lives have left half-way. It is for the start
+// of the one process that has the directory: a put that is under way would lose its file.
 func SweepFiles(fsys disk.FS) error {
 	var left []string
 	for e, err := range disk.Files(fsys, ".") {

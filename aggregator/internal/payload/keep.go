@@ -14,8 +14,8 @@ import (
 )
 
 // Keep puts an object, or finds that an earlier attempt has put it: nil means that it is
-// there, durable, with this content. ErrExists means that the name has another content, which
-// no honest use of names brings about.
+// there, durable, with this content. ErrExists means that the name has another content,
+// which no honest use of names brings about.
 func Keep(ctx context.Context, s Store, name string, parts ...[]byte) error {
 	err := s.Put(ctx, name, parts...)
 	if !errors.Is(err, ErrExists) {
@@ -83,9 +83,9 @@ func (r *rest) next(b []byte) bool {
 	return len(b) == 0
 }
 
-// Probe asks a store for all that the contract has, on an object of its own in a folder, and
-// says what it does otherwise: a store that ignores the condition of a put, or has no ranges,
-// would lose reports much later. Call it at a start.
+// Probe asks a store for all that the contract has, on an object of its own in a folder,
+// and says what it does otherwise: a store that ignores the condition of a put, or has no
+// ranges, would lose reports much later. Call it at a start.
 func Probe(ctx context.Context, s Store, folder string) (err error) {
 	var random [16]byte
 	rand.Read(random[:]) // never fails

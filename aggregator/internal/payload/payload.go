@@ -31,23 +31,23 @@ var (
 // Store keeps objects under names. The package comment has the contract that every engine
 // keeps.
 type Store interface {
-	// Put makes an object of parts, one after the other, durable under a name that has none,
-	// or fails with ErrExists: then an object of that name is there, durable, and may be this
-	// call's own where an attempt of it got no answer. The parts may be reused when it
-	// returns.
+	// Put makes an object of parts, one after the other, durable under a name that has
+	// none, or fails with ErrExists: then an object of that name is there, durable, and
+	// may be this call's own where an attempt of it got no answer. The parts may be
+	// reused when it returns.
 	Put(ctx context.Context, name string, parts ...[]byte) error
-	// ReadAt reads len(p) bytes, at least one, from an offset of an object on, and says how
-	// many it read: fewer only with an error, which is io.EOF where the object ends before.
-	// An offset at the end or behind it reads nothing, with io.EOF. Nothing behind p[:n] is
-	// promised.
+	// ReadAt reads len(p) bytes, at least one, from an offset of an object on, and says
+	// how many it read: fewer only with an error, which is io.EOF where the object ends
+	// before. An offset at the end or behind it reads nothing, with io.EOF. Nothing
+	// behind p[:n] is promised.
 	ReadAt(ctx context.Context, name string, p []byte, offset int64) (n int, err error)
 	// Delete removes an object, durably. That there is none is no error.
 	Delete(ctx context.Context, name string) error
-	// List lists the objects whose names begin with a prefix and come after a name, in byte
-	// order, at most n of them, from 1 to MaxPage: fewer only where there are no more. The
-	// prefix is folders, each with its slash, or empty; after need not exist, nor be a name.
-	// Objects that are put or deleted meanwhile may be among them or not; all others are.
-	// Files and keys that bear no name of ours are left out.
+	// List lists the objects whose names begin with a prefix and come after a name, in
+	// byte order, at most n of them, from 1 to MaxPage: fewer only where there are no
+	// more. The prefix is folders, each with its slash, or empty; after need not exist,
+	// nor be a name. Objects that are put or deleted meanwhile may be among them or not;
+	// all others are. Files and keys that bear no name of ours are left out.
 	List(ctx context.Context, prefix, after string, n int) ([]Object, error)
 	// Size is the length of an object, in bytes.
 	Size(ctx context.Context, name string) (int64, error)

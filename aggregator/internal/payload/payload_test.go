@@ -67,9 +67,9 @@ func after(t *testing.T, seed uint64, at int, do func(payload.Store) error) (fou
 	return mem.Crash(), err, calls <= at
 }
 
-// TestPowerLoss: whenever the power goes during a put, the object is whole or not there, and
-// there if the put had returned; the next life puts it, and sweeps what the first one left. A
-// delete that has returned is not undone.
+// TestPowerLoss: whenever the power goes during a put, the object is whole or not there,
+// and there if the put had returned; the next life puts it, and sweeps what the first one
+// left. A delete that has returned is not undone.
 func TestPowerLoss(t *testing.T) {
 	for seed := range uint64(20) {
 		for at := 0; ; at++ {
@@ -117,9 +117,9 @@ func TestPowerLoss(t *testing.T) {
 	}
 }
 
-// TestFailingDisk: whichever call of a put fails, the error is of its kind, and the object is
-// not there in part. Where the name could not be synced nothing is taken any more, for a
-// second sync would prove nothing; another life finds out what there is.
+// TestFailingDisk: whichever call of a put fails, the error is of its kind, and the
+// object is not there in part. Where the name could not be synced nothing is taken any
+// more, for a second sync would prove nothing; another life finds out what there is.
 func TestFailingDisk(t *testing.T) {
 	broken := errors.New("broken")
 	for _, op := range []disktest.Op{disktest.OpCreate, disktest.OpWrite, disktest.OpSync, disktest.OpLink, disktest.OpSyncDir} {
@@ -168,8 +168,8 @@ func TestFailingDisk(t *testing.T) {
 	}
 }
 
-// TestFull: a disk without room says so, keeps what it has, and takes the object when there is
-// room again.
+// TestFull: a disk without room says so, keeps what it has, and takes the object when
+// there is room again.
 func TestFull(t *testing.T) {
 	mem := disktest.NewMem(1)
 	s := payload.OpenFiles(mem)

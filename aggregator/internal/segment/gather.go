@@ -10,9 +10,9 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/payload"
 )
 
-// gathered are the reports of several slices of one task and batch bucket, as one job takes
-// them: in the order of the slices, and of reports with one id the first. It is a function of
-// the slices and their order, so that a job made again is the same.
+// gathered are the reports of several slices of one task and batch bucket, as one job
+// takes them: in the order of the slices, and of reports with one id the first. It is a
+// function of the slices and their order, so that a job made again is the same.
 type gathered struct {
 	slices     []*openedSlice
 	reports    []gatheredReport
@@ -30,13 +30,13 @@ type sliceError struct {
 func (e *sliceError) Error() string { return e.err.Error() }
 func (e *sliceError) Unwrap() error { return e.err }
 
-// gatherReads is how many slices are read at once: an object store answers each in its own
-// time, and memory is bounded by the job.
+// gatherReads is how many slices are read at once: an object store answers each in its
+// own time, and memory is bounded by the job.
 const gatherReads = 8
 
-// gather reads slices and verifies them against their rows. Where some cannot be opened the
-// error has a [*sliceError] of each, so that those that are damaged can be set aside and the
-// others claimed again; nothing stays open then.
+// gather reads slices and verifies them against their rows. Where some cannot be opened
+// the error has a [*sliceError] of each, so that those that are damaged can be set aside
+// and the others claimed again; nothing stays open then.
 func gather(ctx context.Context, store payload.Store, rows []slice) (*gathered, error) {
 	g := &gathered{slices: make([]*openedSlice, len(rows))}
 	errs := make([]error, len(rows))

@@ -10,8 +10,8 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/payload/payloadtest"
 )
 
-// commits puts n objects, each of five reports of one task and batch bucket, of which two came
-// in the object before too, and one of another task.
+// commits puts n objects, each of five reports of one task and batch bucket, of which two
+// came in the object before too, and one of another task.
 func commits(t *testing.T, store payload.Store, n int) (rows []slice, others []slice) {
 	t.Helper()
 	for i := range n {
@@ -27,8 +27,8 @@ func commits(t *testing.T, store payload.Store, n int) (rows []slice, others []s
 	return rows, others
 }
 
-// TestGather: a job has the reports of several objects in the order of its slices, and each id
-// once, however often it is made.
+// TestGather: a job has the reports of several objects in the order of its slices, and
+// each id once, however often it is made.
 func TestGather(t *testing.T) {
 	store := payloadtest.NewMem()
 	rows, _ := commits(t, store, 20)
@@ -56,8 +56,8 @@ func TestGather(t *testing.T) {
 	}
 }
 
-// TestGatherErrors: each slice that cannot be opened is told of, and why; all others are left
-// as they are. A slice of another task or batch bucket is never taken in.
+// TestGatherErrors: each slice that cannot be opened is told of, and why; all others are
+// left as they are. A slice of another task or batch bucket is never taken in.
 func TestGatherErrors(t *testing.T) {
 	store := payloadtest.NewMem()
 	rows, others := commits(t, store, 5)

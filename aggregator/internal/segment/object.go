@@ -17,10 +17,11 @@ import (
 	"github.com/starling-agg/starling/internal/wire"
 )
 
-// An object holds what one group commit acknowledges, of all tasks, cut into slices: reports
-// of one task and batch bucket. So a commit is one put, however many tasks it is of, and no
-// report is written twice. A row names each slice, a job takes several, of several objects,
-// and the object goes with the row of its last slice. Numbers are big-endian:
+// An object holds what one group commit acknowledges, of all tasks, cut into slices:
+// reports of one task and batch bucket. So a commit is one put, however many tasks it is
+// of, and no report is written twice. A row names each slice, a job takes several, of
+// several objects, and the object goes with the row of its last slice. Numbers are
+// big-endian:
 //
 //	"starlobj" | version u32 | length of the directory u32
 //	directory: slices × (task 32 | batch bucket u64 | count u32 | duplicates u32 | length u32 | sum 32)
@@ -28,11 +29,11 @@ import (
 //	slices, in the order of the directory, by task and bucket:
 //	  count × (report id 16 | length u32 | CRC-32C of the report u32), then the reports
 //
-// The sum of a slice is SHA-256("starling slice v1" || task || batch bucket || the table of
-// its reports): a row takes no other slice for its own, whatever an object store answers.
-// Reports are under what costs next to nothing, for those that devices sealed are authentic
-// by themselves, or do not open. The directory repeats what the rows have, for the day on
-// which they are lost.
+// The sum of a slice is SHA-256("starling slice v1" || task || batch bucket || the table
+// of its reports): a row takes no other slice for its own, whatever an object store
+// answers. Reports are under what costs next to nothing, for those that devices sealed
+// are authentic by themselves, or do not open. The directory repeats what the rows have,
+// for the day on which they are lost.
 const (
 	objectMagic   = "starlobj"
 	objectVersion = 1
@@ -127,9 +128,10 @@ func (s *slice) sumOf(table []byte) Sum {
 	return Sum(h.Sum(nil))
 }
 
-// cutObject lays out an object of entries, in parts to be written one after the other, and
-// says what its rows keep. The reports are not copied. A slice has at most maxBytes bytes of
-// reports and maxReports reports, what a job takes; a report that alone is larger is alone.
+// cutObject lays out an object of entries, in parts to be written one after the other,
+// and says what its rows keep. The reports are not copied. A slice has at most maxBytes
+// bytes of reports and maxReports reports, what a job takes; a report that alone is
+// larger is alone.
 func cutObject(object string, entries []Entry, maxBytes, maxReports int) (parts [][]byte, d directory, err error) {
 	parts = [][]byte{nil} // the head, when all else is known
 	size := 0
@@ -200,8 +202,8 @@ func readHead(object string, head []byte, size int64) (directory, error) {
 	return d, nil
 }
 
-// wasThisVersion says whether a head that names another version was written by this one, and
-// is damaged in that field.
+// wasThisVersion says whether a head that names another version was written by this one,
+// and is damaged in that field.
 func wasThisVersion(head []byte) bool {
 	head = bytes.Clone(head)
 	binary.BigEndian.PutUint32(head[len(objectMagic):], objectVersion)
@@ -209,8 +211,8 @@ func wasThisVersion(head []byte) bool {
 	return whole
 }
 
-// firstRead is how much of an object openDirectory asks for at first: the heads of nearly all
-// objects are shorter.
+// firstRead is how much of an object openDirectory asks for at first: the heads of nearly
+// all objects are shorter.
 const firstRead = 16 << 10
 
 // openDirectory lists the slices of an object, as its head has them. The error matches
@@ -265,9 +267,10 @@ type openedSlice struct {
 	data    []byte // all of the slice; nil once closed
 }
 
-// openSlice reads a slice and verifies it against the row that names it, every byte. The error
-// matches [ErrCorrupt] if it differs, payload's ErrNotFound if the object is gone, and what the
-// store said where that did not answer. [openedSlice.close] gives the memory back.
+// openSlice reads a slice and verifies it against the row that names it, every byte. The
+// error matches [ErrCorrupt] if it differs, payload's ErrNotFound if the object is gone,
+// and what the store said where that did not answer. [openedSlice.close] gives the memory
+// back.
 func openSlice(ctx context.Context, store payload.Store, s slice) (*openedSlice, error) {
 	if s.length > payload.MaxObject {
 		return nil, fmt.Errorf("segment: open %s: %w: larger than any object", &s, ErrCorrupt)
@@ -318,8 +321,8 @@ func parseSlice(s slice, data []byte) (*openedSlice, error) {
 	return o, nil
 }
 
-// id is the id of report i. Ids within a slice are distinct; two slices of one batch bucket
-// may have one in common.
+// id is the id of report i. Ids within a slice are distinct; two slices of one batch
+// bucket may have one in common.
 func (o *openedSlice) id(i int) ReportID { return o.rows[i].id }
 
 // report is report i as the client sent it. It aliases the slice's one buffer.
@@ -328,8 +331,8 @@ func (o *openedSlice) report(i int) []byte {
 	return o.data[at : at+length : at+length]
 }
 
-// close gives the memory back for others to use: nothing that report returned may be read any
-// more.
+// close gives the memory back for others to use: nothing that report returned may be read
+// any more.
 func (o *openedSlice) close() {
 	buffer.Put(o.data)
 	o.data = nil

@@ -16,7 +16,8 @@ import (
 
 const objectName = "slices/2026112300/5f.obj"
 
-// mixed are entries of several tasks and batch buckets as they come in, some of them twice.
+// mixed are entries of several tasks and batch buckets as they come in, some of them
+// twice.
 func mixed() []Entry {
 	var entries []Entry
 	for i := range 40 {
@@ -55,8 +56,9 @@ func objectBytes(t testing.TB, store payload.Store, name string) []byte {
 	return b
 }
 
-// TestObject: an object has every report of a commit once, in a slice of its task and batch
-// bucket, in order of arrival; its head says what the rows have; each slice is read alone.
+// TestObject: an object has every report of a commit once, in a slice of its task and
+// batch bucket, in order of arrival; its head says what the rows have; each slice is read
+// alone.
 func TestObject(t *testing.T) {
 	store := payloadtest.NewMem()
 	entries := mixed()
@@ -107,7 +109,8 @@ func TestObjectBytes(t *testing.T) {
 	}
 }
 
-// TestObjectCut: slices end where jobs do, and a commit that no object can hold is refused.
+// TestObjectCut: slices end where jobs do, and a commit that no object can hold is
+// refused.
 func TestObjectCut(t *testing.T) {
 	entries := testEntries(0, 10)
 	for i := range entries {
@@ -168,8 +171,8 @@ func TestObjectOfManyTasks(t *testing.T) {
 	}
 }
 
-// TestObjectDamage: whatever byte of an object is another, or wherever it ends, what it hits
-// says so: the head, or the one slice. The others are read as before.
+// TestObjectDamage: whatever byte of an object is another, or wherever it ends, what it
+// hits says so: the head, or the one slice. The others are read as before.
 func TestObjectDamage(t *testing.T) {
 	good := payloadtest.NewMem()
 	d := putObject(t, good, objectName, mixed())
@@ -211,8 +214,8 @@ func TestObjectDamage(t *testing.T) {
 	check("a byte more", append(bytes.Clone(whole), 0), func(_, _ int64) bool { return false })
 }
 
-// TestForeignSlice: a row takes no other slice for its own, also where the store answers with
-// one that is whole.
+// TestForeignSlice: a row takes no other slice for its own, also where the store answers
+// with one that is whole.
 func TestForeignSlice(t *testing.T) {
 	store := payloadtest.NewMem()
 	entries := testEntries(0, 2)

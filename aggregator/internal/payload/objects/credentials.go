@@ -42,8 +42,8 @@ func (c *credentials) changed() bool {
 	return err == nil && read != c.last
 }
 
-// read reads the file. Of the keys of the profile it takes three; what other programs keep
-// there is theirs.
+// read reads the file. Of the keys of the profile it takes three; what other programs
+// keep there is theirs.
 func (c *credentials) read() (aws.Credentials, error) {
 	b, err := c.file.Read()
 	if err != nil {

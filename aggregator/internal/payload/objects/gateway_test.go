@@ -26,8 +26,8 @@ var gateway = flag.String("gateway", "", "the program versitygw")
 // TestGateway: a real server, and this engine, keep the contract.
 func TestGateway(t *testing.T) { prefixed(t, newServer(t).options(t)) }
 
-// TestKilledGateway: a real server that is killed while it takes objects leaves each whole or
-// not there, and those that it acknowledged there.
+// TestKilledGateway: a real server that is killed while it takes objects leaves each
+// whole or not there, and those that it acknowledged there.
 func TestKilledGateway(t *testing.T) {
 	g := newServer(t)
 	opt := g.options(t)
@@ -62,7 +62,8 @@ func TestKilledGateway(t *testing.T) {
 	}
 }
 
-// BenchmarkGateway puts and reads over loopback, as it is and with 100 ms before each put.
+// BenchmarkGateway puts and reads over loopback, as it is and with 100 ms before each
+// put.
 func BenchmarkGateway(b *testing.B) {
 	payloadtest.Bench(b, open(b, newServer(b).options(b)), 0, 100*time.Millisecond)
 }

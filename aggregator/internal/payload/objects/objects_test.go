@@ -22,8 +22,8 @@ import (
 	"github.com/starling-agg/starling/internal/service"
 )
 
-// TestFake: a server in this process, and this engine, keep the contract; each test is under
-// a prefix of its own.
+// TestFake: a server in this process, and this engine, keep the contract; each test is
+// under a prefix of its own.
 func TestFake(t *testing.T) {
 	f := newFake(t)
 	prefixed(t, f.options(t))
@@ -40,9 +40,9 @@ func prefixed(t *testing.T, opt objects.Options) {
 
 var content = bytes.Repeat([]byte("starling"), 1000)
 
-// TestMishaps: whatever happens on the way of a request, the error is of its kind, a put has
-// happened or not, and never something else; what is worth another try gets one, within
-// bounds.
+// TestMishaps: whatever happens on the way of a request, the error is of its kind, a put
+// has happened or not, and never something else; what is worth another try gets one,
+// within bounds.
 func TestMishaps(t *testing.T) {
 	f := newFake(t)
 	opt := f.options(t)
@@ -131,8 +131,8 @@ func endless(w http.ResponseWriter, r *http.Request, _ http.Handler) {
 	}
 }
 
-// TestEndedEarly: an answer that ends early is asked for again, from where it ended, a bounded
-// number of times.
+// TestEndedEarly: an answer that ends early is asked for again, from where it ended, a
+// bounded number of times.
 func TestEndedEarly(t *testing.T) {
 	f := newFake(t)
 	opt := f.options(t)
@@ -205,8 +205,8 @@ func TestContradictions(t *testing.T) {
 	}
 }
 
-// TestSharing: handles of two prefixes do not see each other, and what others keep under the
-// same prefix is left out.
+// TestSharing: handles of two prefixes do not see each other, and what others keep under
+// the same prefix is left out.
 func TestSharing(t *testing.T) {
 	f := newFake(t)
 	opt := f.options(t)
@@ -239,8 +239,9 @@ func TestSharing(t *testing.T) {
 	has(t, leader, "a/x.obj", content)
 }
 
-// TestCredentials: a file that is replaced counts from the next request on; one that changes
-// under a request has it made again; while nobody can read it the last ones are used.
+// TestCredentials: a file that is replaced counts from the next request on; one that
+// changes under a request has it made again; while nobody can read it the last ones are
+// used.
 func TestCredentials(t *testing.T) {
 	f := newFake(t)
 	opt := f.options(t)

@@ -21,8 +21,8 @@ import (
 
 // Options say where the objects are.
 type Options struct {
-	// Endpoint is the URL of the store, such as https://s3.eu-central-1.amazonaws.com: https,
-	// or http on this machine.
+	// Endpoint is the URL of the store, such as https://s3.eu-central-1.amazonaws.com:
+	// https, or http on this machine.
 	Endpoint string
 	// Region is the store's; many have one that they call us-east-1.
 	Region string
@@ -32,8 +32,8 @@ type Options struct {
 	Prefix string
 	// PathStyle puts the S3 bucket into the path, where it is not a name of the DNS.
 	PathStyle bool
-	// Credentials is a file in the format of ~/.aws/credentials, of which Profile is read;
-	// default "default".
+	// Credentials is a file in the format of ~/.aws/credentials, of which Profile is
+	// read; default "default".
 	Credentials service.Secret
 	Profile     string
 	// RootCAs vouch for the store; default the system's.
@@ -117,7 +117,8 @@ func Open(opt Options) (*Store, error) {
 		return nil, err
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	// Not 1.3 as between our own parties: object stores of one's own house are often older.
+	// Not 1.3 as between our own parties: object stores of one's own house are often
+	// older.
 	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: opt.RootCAs}
 	transport.MaxIdleConnsPerHost = 64
 	transport.DisableCompression = true // a range has the bytes that are there

@@ -19,8 +19,8 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/payload"
 )
 
-// Bounds of answers that are not ranges of objects, in bytes: a page of 1,000 keys has some 300
-// KiB, a refusal 1 KiB.
+// Bounds of answers that are not ranges of objects, in bytes: a page of 1,000 keys has
+// some 300 KiB, a refusal 1 KiB.
 const (
 	maxAnswer  = 4 << 20
 	maxRefusal = 64 << 10
@@ -87,8 +87,8 @@ type request struct {
 	query  url.Values
 	header http.Header
 	parts  [][]byte
-	// read takes a good answer. An error that is none of payload's is an answer that ended
-	// early, and the request is made again.
+	// read takes a good answer. An error that is none of payload's is an answer that
+	// ended early, and the request is made again.
 	read func(*http.Response) error
 }
 
@@ -170,8 +170,8 @@ func (s *Store) once(ctx context.Context, r *request, sum string) error {
 	return refused
 }
 
-// drained reads an answer that says no more than its status, so that the connection can be
-// used again.
+// drained reads an answer that says no more than its status, so that the connection can
+// be used again.
 func drained(response *http.Response) error {
 	_, err := io.Copy(io.Discard, io.LimitReader(response.Body, maxRefusal))
 	return err
@@ -193,8 +193,8 @@ func newBody(parts [][]byte) *body {
 // Close implements [io.Closer].
 func (*body) Close() error { return nil }
 
-// pause is how long to wait after an attempt, from 1: at random, so that replicas that failed
-// together do not come back together.
+// pause is how long to wait after an attempt, from 1: at random, so that replicas that
+// failed together do not come back together.
 func (o *Options) pause(attempt int) time.Duration {
 	longest := o.Pause << min(attempt, 5)
 	var random [8]byte

@@ -53,8 +53,8 @@ func (s *Store) ReadAt(ctx context.Context, name string, p []byte, offset int64)
 	return n, err
 }
 
-// get reads a range, and says how large the object is. An answer that ends early is asked for
-// again from there.
+// get reads a range, and says how large the object is. An answer that ends early is asked
+// for again from there.
 func (s *Store) get(ctx context.Context, what, name string, p []byte, offset int64) (n int, size int64, err error) {
 	r := &request{method: http.MethodGet, name: name, header: make(http.Header)}
 	ask := func() {
@@ -84,8 +84,8 @@ func (s *Store) get(ctx context.Context, what, name string, p []byte, offset int
 	return n, size, err
 }
 
-// rangeOf reads a Content-Range, which has to be the one that was asked for, or as much of it
-// as there is.
+// rangeOf reads a Content-Range, which has to be the one that was asked for, or as much
+// of it as there is.
 func rangeOf(s string, offset, length int64) (size int64, ok bool) {
 	s, unit := strings.CutPrefix(s, "bytes ")
 	span, total, found := strings.Cut(s, "/")
@@ -119,8 +119,8 @@ func (s *Store) Delete(ctx context.Context, name string) error {
 	return err
 }
 
-// Size implements [payload.Store]. It reads a byte: HEAD has no body, in which the store says
-// whether it is the object that is missing or all of the S3 bucket.
+// Size implements [payload.Store]. It reads a byte: HEAD has no body, in which the store
+// says whether it is the object that is missing or all of the S3 bucket.
 func (s *Store) Size(ctx context.Context, name string) (int64, error) {
 	if err := payload.CheckName(name); err != nil {
 		return 0, err

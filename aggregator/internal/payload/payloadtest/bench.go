@@ -14,8 +14,8 @@ import (
 // benched are the sizes of objects that Bench asks for.
 var benched = []int{1 << 10, 64 << 10, 256 << 10, 8 << 20}
 
-// Bench puts and reads objects of several sizes, one at a time and by 16 callers at once, each
-// put slower by the delays, one after the other.
+// Bench puts and reads objects of several sizes, one at a time and by 16 callers at once,
+// each put slower by the delays, one after the other.
 func Bench(b *testing.B, s payload.Store, delays ...time.Duration) {
 	for _, size := range benched {
 		object := content("bench", size)

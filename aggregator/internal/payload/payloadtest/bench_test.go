@@ -9,8 +9,8 @@ import (
 	"github.com/starling-agg/starling/internal/disk"
 )
 
-// BenchmarkFiles puts and reads on the disk that holds the temporary directory, as it is and
-// with 100 ms before each put.
+// BenchmarkFiles puts and reads on the disk that holds the temporary directory, as it is
+// and with 100 ms before each put.
 func BenchmarkFiles(b *testing.B) {
 	fsys, err := disk.OS(b.TempDir())
 	if err != nil {

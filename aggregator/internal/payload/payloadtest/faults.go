@@ -16,8 +16,8 @@ import (
 // Fault is what may go wrong with one call.
 type Fault uint8
 
-// The faults. Within the contract are those up to Denied; a store that lies or damages breaks
-// it.
+// The faults. Within the contract are those up to Denied; a store that lies or damages
+// breaks it.
 const (
 	None    Fault = iota
 	Refused       // nothing happens, and the error says that nobody knows
@@ -29,8 +29,8 @@ const (
 	Damaged       // one bit is turned (reads)
 )
 
-// Faults make the calls of stores fail, by a seed. All handles that it wraps share it, as they
-// share a network and a server. The zero value of Clock and Delay is no delay.
+// Faults make the calls of stores fail, by a seed. All handles that it wraps share it, as
+// they share a network and a server. The zero value of Clock and Delay is no delay.
 type Faults struct {
 	Clock disk.Clock    // default the system's
 	Delay time.Duration // of each put, before it happens
@@ -54,7 +54,8 @@ func (f *Faults) Rates(rates map[Fault]float64) {
 	f.rates = rates
 }
 
-// Next says what happens to the next calls, one after the other, before rates count again.
+// Next says what happens to the next calls, one after the other, before rates count
+// again.
 func (f *Faults) Next(faults ...Fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -24,10 +24,10 @@ type fate struct {
 func (f *fate) may() bool  { return f.tried && (!f.deleted || f.unsure) }
 func (f *fate) must() bool { return f.there && !f.dying }
 
-// testInterleaved: two handles put, delete, read and list by a seed, with faults between them
-// and the store. What was acknowledged is there, until it is deleted; what is there is whole;
-// nothing is there that nobody put; and when the faults are over, all that still is not known
-// to be there can be kept.
+// testInterleaved: two handles put, delete, read and list by a seed, with faults between
+// them and the store. What was acknowledged is there, until it is deleted; what is there
+// is whole; nothing is there that nobody put; and when the faults are over, all that
+// still is not known to be there can be kept.
 func testInterleaved(t *testing.T, a, b payload.Store) {
 	for seed := range uint64(8) {
 		interleave(t, seed, a, b)

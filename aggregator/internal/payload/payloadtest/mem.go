@@ -12,8 +12,8 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/payload"
 )
 
-// Mem is a store in memory. It is safe for many goroutines, and each that has it is a handle
-// on the same data.
+// Mem is a store in memory. It is safe for many goroutines, and each that has it is a
+// handle on the same data.
 type Mem struct {
 	mu      sync.Mutex
 	objects map[string][]byte

@@ -16,8 +16,8 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/payload"
 )
 
-// Run runs the suite. Each test has a data set of its own, empty, from fresh, and opens two
-// handles on it.
+// Run runs the suite. Each test has a data set of its own, empty, from fresh, and opens
+// two handles on it.
 func Run(t *testing.T, fresh func(t *testing.T) (open func() payload.Store)) {
 	for _, test := range slices.Sorted(maps.Keys(tests)) {
 		t.Run(test, func(t *testing.T) {
@@ -98,7 +98,8 @@ func is(t *testing.T, err, want error) {
 	}
 }
 
-// testPut: what was put is there at once, for every handle, whatever its size and its parts.
+// testPut: what was put is there at once, for every handle, whatever its size and its
+// parts.
 func testPut(t *testing.T, a, b payload.Store) {
 	for _, size := range []int{1, 1 << 10, 64<<10 + 1, 8 << 20} {
 		name := fmt.Sprintf("sizes/%d.obj", size)
@@ -329,8 +330,8 @@ func testEnded(t *testing.T, a, b payload.Store) {
 	hasNot(t, "new.obj", b)
 }
 
-// testKeep: a put whose answer got lost is settled by putting again: it was kept, whichever
-// way it went, once; and another content is told apart.
+// testKeep: a put whose answer got lost is settled by putting again: it was kept,
+// whichever way it went, once; and another content is told apart.
 func testKeep(t *testing.T, a, b payload.Store) {
 	faults := NewFaults(1)
 	s := faults.Wrap(a)
@@ -360,8 +361,8 @@ func testKeep(t *testing.T, a, b payload.Store) {
 	hasNot(t, "keep/refused.obj", a, b)
 }
 
-// testProbe: the engine has all that the contract says, and leaves nothing of the question;
-// stores that lie are found out.
+// testProbe: the engine has all that the contract says, and leaves nothing of the
+// question; stores that lie are found out.
 func testProbe(t *testing.T, a, b payload.Store) {
 	must(t, payload.Probe(t.Context(), a, "probe/"))
 	if page, err := b.List(t.Context(), "", "", 1); err != nil || len(page) > 0 {
