@@ -91,6 +91,9 @@ func Delta(list []release.Release, epsilon float64, n release.Neighbours) (relea
 // for those that are each private without one, by a formula.
 func (o Options) Epsilon(list []release.Release, delta float64, n release.Neighbours) (release.Guarantee, error) {
 	if delta == 0 && (o.Method == Auto || o.Method == ClosedForm) {
+		if err := o.validate(); err != nil {
+			return release.Guarantee{}, err
+		}
 		return pureEpsilon(list, n)
 	}
 	e, err := eventOf(list)
@@ -136,8 +139,8 @@ func (o Options) answer(e event, n release.Neighbours, g release.Guarantee, want
 	if err := o.validate(); err != nil {
 		return release.Guarantee{}, err
 	}
-	if n < release.AddRemove || n > release.ZeroOut {
-		return release.Guarantee{}, parameter("neighbours", float64(n), "AddRemove, ReplaceOne or ZeroOut")
+	if err := checkNeighbours(n); err != nil {
+		return release.Guarantee{}, err
 	}
 	leaves, err := flatten(nil, e, 1)
 	if err != nil {

@@ -25,7 +25,7 @@ func Calibrate(m release.Mechanism, epsilon, delta float64, n release.Neighbours
 }
 
 // leastScale searches the scale of discrete Laplace noise in units of 2^-16, between one
-// that surely fails or is the least, and one that surely holds.
+// that surely fails or is below all that are accounted for, and one that surely holds.
 func leastScale(epsilon, delta float64, c release.Contribution, n release.Neighbours, count uint64) (release.Rational, error) {
 	const unit = 1 << 16
 	s, err := c.Sensitivity(n)
@@ -50,7 +50,8 @@ func leastScale(epsilon, delta float64, c release.Contribution, n release.Neighb
 		}
 		return g.Epsilon <= epsilon
 	}
-	low, high := uint64(0), max(unit, uint64(s.Max/256*unit)) // nobody accounts for losses above 500
+	// From the largest loss that anybody accounts for.
+	low, high := uint64(s.Max/release.MaxLoss*unit), max(unit, uint64(s.Max/256*unit))
 	for !holds(high) {
 		if err != nil {
 			return release.Rational{}, err

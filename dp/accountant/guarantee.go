@@ -27,6 +27,13 @@ func checkSampling(rate float64) error {
 	return nil
 }
 
+func checkNeighbours(n release.Neighbours) error {
+	if n < release.AddRemove || n > release.ZeroOut {
+		return parameter("neighbours", float64(n), "AddRemove, ReplaceOne or ZeroOut")
+	}
+	return nil
+}
+
 func checkEpsilon(epsilon float64) error {
 	if !(epsilon >= 0 && epsilon <= release.MaxEpsilon) {
 		return parameter("epsilon", epsilon, "0 to 10^6")

@@ -147,16 +147,25 @@ func below(g release.Guarantee, most float64, wantEpsilon bool) release.Guarante
 }
 
 // pureEpsilon answers at a delta of 0: the largest losses of the releases, added up exactly.
-// Nothing is taken off for a sample.
+// Nothing is taken off for a sample. It refuses all that is refused at other deltas.
 func pureEpsilon(list []release.Release, n release.Neighbours) (release.Guarantee, error) {
+	if err := checkNeighbours(n); err != nil {
+		return release.Guarantee{}, err
+	}
+	if _, err := eventOf(list); err != nil {
+		return release.Guarantee{}, err
+	}
 	terms, err := release.Terms(list, n)
 	if err != nil {
 		return release.Guarantee{}, err
 	}
 	sum := new(big.Rat)
 	for _, t := range terms {
+		if err := checkSampling(t.Rate); err != nil {
+			return release.Guarantee{}, err
+		}
 		loss, ok := t.Loss()
-		if !ok || t.DummyRate > 0 { // a number of dummies may tell everything
+		if !ok || t.Dummies != 0 || t.DummyRate != 0 { // a number of dummies may tell everything
 			return release.Guarantee{}, fmt.Errorf("%w: at a delta of 0, which %v releases have not", release.ErrNoGuarantee, t.Family)
 		}
 		sum.Add(sum, loss.Mul(loss, new(big.Rat).SetUint64(t.Count)))

@@ -3,6 +3,7 @@ package accountant
 import (
 	"errors"
 	"math"
+	"math/big"
 	"math/rand/v2"
 	"testing"
 
@@ -26,6 +27,66 @@ func TestLaplaceAtItsEnd(t *testing.T) {
 			if !(g.EpsilonLower <= want && want <= g.Epsilon && g.Epsilon-want <= 1e-9*want && want-g.EpsilonLower <= 1e-8*want) {
 				t.Errorf("%+v by %q: [%v, %v], want %v", c, m, g.EpsilonLower, g.Epsilon, want)
 			}
+		}
+	}
+}
+
+// At a delta of 0 a loss is rounded up, not to the nearest, which is below a third for a
+// scale of 3; and what is refused at any other delta, or beyond all numbers, is refused: a
+// public count with no dummies in it tells everything, and a loss below 0 would pay for
+// another's.
+func TestPureToTheSafeSide(t *testing.T) {
+	for scale := 1.; scale < 50; scale++ {
+		lap := release.Laplace{Scale: scale, Contribution: release.Interval(1)}
+		g, err := Epsilon([]release.Release{release.One(lap)}, 0, release.AddRemove)
+		if exact := big.NewRat(1, int64(scale)); err != nil || new(big.Rat).SetFloat64(g.Epsilon).Cmp(exact) < 0 || g.Epsilon > math.Nextafter(1/scale, 2) {
+			t.Errorf("scale %v: %v, %v", scale, g.Epsilon, err)
+		}
+	}
+	whole := release.One(release.DiscreteLaplace{Scale: release.Rational{Num: 2, Den: 1}, Contribution: release.Interval(1)})
+	answer := release.One(release.Response{Epsilon0: 1, Answers: 3})
+	for name, tc := range map[string]struct {
+		also release.Release
+		n    release.Neighbours
+		want error
+	}{
+		"a loss below 0":            {release.One(release.LocalDP{Epsilon0: -0.5}), release.ReplaceOne, release.ErrUnsupported},
+		"a bound below 0":           {release.One(release.ApproxDP{Epsilon: -0.5}), release.ReplaceOne, release.ErrParameter},
+		"no bound":                  {release.One(release.ApproxDP{Epsilon: math.NaN()}), release.ReplaceOne, release.ErrParameter},
+		"a delta below 0":           {release.One(release.ApproxDP{Delta: -1}), release.ReplaceOne, release.ErrParameter},
+		"no neighbours":             {answer, 0, release.ErrParameter},
+		"neighbours of no kind":     {answer, release.ZeroOut + 1, release.ErrParameter},
+		"dummies at no rate":        {whole.Sampled(release.Poisson{Rate: 0.5, Dummies: 9}), release.AddRemove, release.ErrNoGuarantee},
+		"dummies at a rate below 0": {whole.Sampled(release.Poisson{Rate: 0.5, Dummies: 9, DummyRate: -0.5}), release.AddRemove, release.ErrNoGuarantee},
+		"a rate of 3":               {whole.Sampled(release.Poisson{Rate: 3}), release.AddRemove, release.ErrParameter},
+		"no rate":                   {whole.Sampled(release.Poisson{Rate: math.NaN()}), release.AddRemove, release.ErrParameter},
+		"a count that is public":    {whole.Sampled(release.CountedPoisson{Rate: 0.5, People: 9}), release.AddRemove, release.ErrUnsupported},
+		"messages, one more or fewer": {release.One(release.Shuffled{Message: release.ResponseReport(1, 3), People: 9}), release.AddRemove,
+			release.ErrUnsupported},
+		"a distance over all": {release.One(release.Laplace{Scale: 1e-300, Contribution: release.Interval(1e300)}), release.AddRemove, release.ErrNoGuarantee},
+		"a sum over all": {release.Times(1<<40, release.Laplace{Scale: 1e-300, Contribution: release.Interval(1)}), release.AddRemove,
+			release.ErrNoGuarantee},
+	} {
+		for _, list := range [][]release.Release{{tc.also}, {whole, tc.also}} {
+			if g, err := Epsilon(list, 0, tc.n); !errors.Is(err, tc.want) {
+				t.Errorf("%s: %v, %v; want %v", name, g.Epsilon, err, tc.want)
+			}
+		}
+	}
+	if g, err := (Options{Tolerance: math.NaN()}).Epsilon([]release.Release{whole}, 0, release.AddRemove); !errors.Is(err, release.ErrParameter) {
+		t.Errorf("no tolerance: %v, %v", g.Epsilon, err)
+	}
+}
+
+// Noise is calibrated up to the largest loss that is accounted for; beyond, the search ended
+// with an error about a scale that it tried.
+func TestLeastScaleUpToTheLargestLoss(t *testing.T) {
+	for _, c := range []struct{ most, epsilon float64 }{{1, 300}, {1, 499}, {1, 1000}, {7, 400}, {1 << 20, 300}} {
+		m := release.DiscreteLaplace{Contribution: release.Interval(c.most)}
+		scale, err := Calibrate(m, c.epsilon, 0, release.ReplaceOne, 1)
+		want := c.most / min(c.epsilon, release.MaxLoss)
+		if got := scale.Float(); err != nil || got < want || got > want+0x1p-16 {
+			t.Errorf("%+v: scale %v, %v; want %v", c, scale, err, want)
 		}
 	}
 }

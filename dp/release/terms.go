@@ -1,6 +1,7 @@
 package release
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/big"
@@ -93,8 +94,9 @@ func (t *Term) everyone(m Mechanism, n Neighbours) error {
 		if err != nil {
 			return err
 		}
-		t.Family, t.Mu = FamilyGaussian, s.L2/m.deviation()
-		return positive("sigma", m.Sigma)
+		t.Family = FamilyGaussian
+		t.Mu, err = over(s.L2, "sigma", m.deviation())
+		return err
 	case Laplace:
 		s, err := m.Contribution.Sensitivity(n)
 		if err != nil {
@@ -103,8 +105,9 @@ func (t *Term) everyone(m Mechanism, n Neighbours) error {
 		if s.Coordinates > 1 || m.Honest > 1 {
 			return refuse()
 		}
-		t.Family, t.Mu = FamilyLaplace, s.Max/m.Scale
-		return positive("scale", m.Scale)
+		t.Family = FamilyLaplace
+		t.Mu, err = over(s.Max, "scale", m.Scale)
+		return err
 	case Response:
 		t.Family, t.Mu, t.Answers = FamilyResponse, m.Epsilon0, 2
 		if n == ReplaceOne {
@@ -119,13 +122,14 @@ func (t *Term) everyone(m Mechanism, n Neighbours) error {
 		return checkResponse(m.Epsilon0, 2)
 	case ApproxDP:
 		t.Family, t.Mu, t.Fail, t.Answers = FamilyResponse, max(m.Epsilon, 1e-9), m.Delta, 2
-		return nil
+		return m.check()
 	case LocalDP:
 		if n != ReplaceOne {
 			return refuse()
 		}
 		t.Family, t.Mu, t.Fail, t.Answers = FamilyResponse, m.Epsilon0, m.Delta0, 2
-		return nil
+		_, _, err := ReportOf(m).Approx()
+		return err
 	case ZCDP:
 		t.Family, t.Mu = FamilyZCDP, m.Rho
 		return positive("rho", m.Rho)
@@ -359,13 +363,33 @@ func (c Contribution) squared(n Neighbours) (*big.Rat, error) {
 
 func twice(x *big.Rat) *big.Rat { return x.Mul(x, big.NewRat(2, 1)) }
 
-// above returns the least float64 that is not below x.
+// Above returns the least float64 that is not below x: +Inf beyond all that are finite.
 func Above(x *big.Rat) float64 {
 	f, _ := x.Float64()
-	if new(big.Rat).SetFloat64(f).Cmp(x) < 0 {
+	if !math.IsInf(f, 1) && new(big.Rat).SetFloat64(f).Cmp(x) < 0 {
 		f = math.Nextafter(f, math.Inf(1))
 	}
 	return f
+}
+
+// over is the distance of neighbours in units of the noise, rounded up.
+func over(distance float64, name string, unit float64) (float64, error) {
+	if err := errors.Join(positive(name, unit), positive("contribution", distance)); err != nil {
+		return 0, err
+	}
+	x := new(big.Rat).SetFloat64(distance)
+	return Above(x.Quo(x, new(big.Rat).SetFloat64(unit))), nil
+}
+
+// check refuses what is no bound: a loss below 0 would pay for that of others.
+func (m ApproxDP) check() error {
+	switch {
+	case !(m.Epsilon >= 0 && m.Epsilon <= MaxEpsilon):
+		return &ParameterError{"epsilon", m.Epsilon, "0 to 10^6"}
+	case !(m.Delta >= 0 && m.Delta < 1):
+		return &ParameterError{"delta", m.Delta, "0 or more and below 1"}
+	}
+	return nil
 }
 
 // positive refuses what is no positive finite number.

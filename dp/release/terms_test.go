@@ -81,6 +81,28 @@ func TestExactDistances(t *testing.T) {
 	}
 }
 
+// TestDistancesRoundUp: of noise that is any number, as of whole numbers, a distance over
+// the noise is never stated below itself, and one beyond all numbers is no panic.
+func TestDistancesRoundUp(t *testing.T) {
+	for size := 1.; size < 50; size++ {
+		exact := new(big.Rat).Quo(big.NewRat(2, 1), new(big.Rat).SetFloat64(size))
+		for _, m := range []Mechanism{Laplace{Scale: size, Contribution: Signed(1)}, Gaussian{Sigma: size, Contribution: Ball(9, 1)}} {
+			if got, err := One(m).Term(ReplaceOne); err != nil || new(big.Rat).SetFloat64(got.Mu).Cmp(exact) < 0 || got.Mu > math.Nextafter(2/size, 3) {
+				t.Errorf("%v: %v, %v", m, got.Mu, err)
+			}
+		}
+	}
+	for _, m := range []Mechanism{
+		Laplace{Scale: 1e-300, Contribution: Interval(1e300)}, Gaussian{Sigma: 1e-300, Contribution: Ball(9, 1e300)},
+		Gaussian{Sigma: 1, Contribution: Vector(1e12, 1e308)}, DiscreteGaussian{Variance: Rational{9, 1}, Contribution: Ball(9, 1e200)},
+		CorrelatedGaussian{Variance: Rational{9, 1}, Norm2: Rational{1, 1}, Contribution: Ball(9, 1e200)},
+	} {
+		if got, err := One(m).Term(ReplaceOne); err == nil && !math.IsInf(got.Mu, 1) {
+			t.Errorf("%v: %v", m, got)
+		}
+	}
+}
+
 // TestPureLosses: what each term loses at most, and the response that stands for it.
 func TestPureLosses(t *testing.T) {
 	coins := Term{Family: FamilyDiscreteLaplace, Num: 3, Den: 2, Shift: 5, Count: 7, Sample: SamplePoisson, Rate: 0.25, Dummies: 4, DummyRate: 0.5}

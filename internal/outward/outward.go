@@ -71,10 +71,11 @@ func Padded(p, relative, absolute float64) (lower, upper float64) {
 	return max(0, p*(1-relative)-absolute), min(1, Widened(p, relative)+absolute)
 }
 
-// Rat returns the least float64 that is not below a rational number.
+// Rat returns the least float64 that is not below a rational number: +Inf beyond all that
+// are finite.
 func Rat(x *big.Rat) float64 {
 	f, _ := x.Float64()
-	if new(big.Rat).SetFloat64(f).Cmp(x) < 0 {
+	if !math.IsInf(f, 1) && new(big.Rat).SetFloat64(f).Cmp(x) < 0 {
 		f = math.Nextafter(f, math.Inf(1))
 	}
 	return f
