@@ -1,6 +1,8 @@
-// Package postgres is to be the engine of [store.Engine] on PostgreSQL, for any number of
-// replicas. It is not one yet, and no product uses it: it has the schema, whose rules are
-// tested on a server. Package pgdb runs its transactions, and package pgtest its tests.
+// Package postgres keeps what one aggregator has in PostgreSQL, for any number of replicas.
+// It is to be an engine of [store.Engine] and is not one yet, and no product uses it: it has
+// the schema, [store.Resources], and of [store.Tasks] all but the end of a task. There are
+// no commits, releases, logs and segments. Package pgdb runs its transactions, and package
+// pgtest its tests.
 //
 // # Locks
 //

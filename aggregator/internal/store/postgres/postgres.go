@@ -2,37 +2,151 @@ package postgres
 
 import (
 	"context"
+	"crypto/rand"
 	"embed"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 
+	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
+	"github.com/starling-agg/starling/dap"
 )
 
-//go:embed migrations/*.sql
+//go:embed migrations/*.sql statements/*.sql
 var files embed.FS
 
-// Store is a handle on the data set of one aggregator.
-type Store struct {
-	db *pgdb.DB
+// Options say where the data set is, and whose. Role and Party are required.
+type Options struct {
+	// Database is where it is; Migrations and Statements are the engine's own.
+	Database pgdb.Options
+	// Role and Party are the aggregator's: the URL under which it is reached. A data set of
+	// another is refused.
+	Role  dap.Role
+	Party string
+	// Rand is the source of keys; default [rand.Reader].
+	Rand io.Reader
 }
 
-// Open opens the data set, and makes it if there is none. Of the options Migrations and
-// Statements are the engine's own.
-func Open(ctx context.Context, opt pgdb.Options) (*Store, error) {
-	var err error
+// Validate fills in defaults and says what is wrong.
+func (o *Options) Validate() error {
+	if o.Rand == nil {
+		o.Rand = rand.Reader
+	}
+	if o.Party == "" || o.Role != dap.RoleLeader && o.Role != dap.RoleHelper {
+		return errors.New("store: Options.Role and Party are required")
+	}
+	return nil
+}
+
+// Store is a handle on the data set of one aggregator. It remembers nothing of it that can
+// change, so that any number of them may be open.
+type Store struct {
+	db  *pgdb.DB
+	key []byte // of resource ids
+}
+
+var (
+	_ provisioned     = (*Store)(nil)
+	_ store.Resources = (*Store)(nil)
+)
+
+// provisioned is the part of [store.Tasks] that there is.
+type provisioned interface {
+	PutTask(ctx context.Context, t *store.Task) error
+	Tasks(ctx context.Context) ([]dap.TaskID, error)
+	TaskState(ctx context.Context, task dap.TaskID) (store.TaskState, error)
+}
+
+// Open opens the data set of an aggregator, and makes it if there is none and the role may.
+// That of another aggregator is an [*aggregator.StoreError].
+func Open(ctx context.Context, opt Options) (*Store, error) {
+	if err := opt.Validate(); err != nil {
+		return nil, err
+	}
+	db, err := reach(ctx, opt.Database)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{db: db}
+	if err := s.identify(ctx, &opt); err != nil {
+		db.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Migrate makes the schema, or brings it to this program's version, as the role that owns
+// it and has no rights to serve. Programs of the version before go on meanwhile.
+func Migrate(ctx context.Context, opt pgdb.Options) error {
+	db, err := reach(ctx, opt)
+	if err == nil {
+		db.Close()
+	}
+	return err
+}
+
+func reach(ctx context.Context, opt pgdb.Options) (db *pgdb.DB, err error) {
 	if opt.Migrations, err = fs.Sub(files, "migrations"); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	db, err := pgdb.Open(ctx, opt)
-	if err != nil {
+	if opt.Statements, err = fs.Sub(files, "statements"); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	return &Store{db}, nil
+	db, err = pgdb.Open(ctx, opt)
+	return db, outcome("open", err)
+}
+
+// identify makes a new data set the aggregator's, and refuses one of another.
+func (s *Store) identify(ctx context.Context, opt *Options) error {
+	fresh := make([]byte, 32+16)
+	if _, err := io.ReadFull(opt.Rand, fresh); err != nil {
+		return fmt.Errorf("store: random bytes: %w", err)
+	}
+	var role int
+	var party string
+	err := s.update(ctx, "open", func(tx *pgdb.Tx) error {
+		if _, err := tx.Exec("put-identity", fresh[:32], fresh[32:], int(opt.Role), opt.Party); err != nil {
+			return err
+		}
+		_, err := tx.One("identity", nil, &s.key, &role, &party)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if dap.Role(role) != opt.Role || party != opt.Party {
+		return &aggregator.StoreError{Fault: aggregator.ForeignStore, Role: opt.Role.String(),
+			Detail: fmt.Sprintf("the schema %s is that of the %v at %s, not of the %v at %s", opt.Database.Schema, dap.Role(role), party, opt.Role, opt.Party)}
+	}
+	return nil
 }
 
 // Close ends the handle when its transactions are over.
 func (s *Store) Close() error {
 	s.db.Close()
 	return nil
+}
+
+func (s *Store) update(ctx context.Context, name string, fn func(tx *pgdb.Tx) error) error {
+	return outcome(name, s.db.Update(ctx, name, fn))
+}
+
+func (s *Store) view(ctx context.Context, name string, fn func(tx *pgdb.Tx) error) error {
+	return outcome(name, s.db.View(ctx, name, fn))
+}
+
+// outcome turns what the database says into the store's errors.
+func outcome(name string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, pgdb.ErrUnknown):
+		return fmt.Errorf("%w: %s: %w", store.ErrUnknown, name, err)
+	case errors.Is(err, pgdb.ErrNoRoom):
+		return fmt.Errorf("%w: %s: %w", store.ErrNoRoom, name, err)
+	}
+	return fmt.Errorf("store: %w", err)
 }

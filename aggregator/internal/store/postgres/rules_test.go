@@ -16,12 +16,15 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
+	"github.com/starling-agg/starling/dap"
 )
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
 
-func options(s *pgtest.Schema) pgdb.Options {
-	return pgdb.Options{Connection: s.Owner, Schema: s.Name, Service: s.Role, Pause: time.Millisecond, Volatile: true}
+func options(s *pgtest.Schema) postgres.Options {
+	return postgres.Options{Role: dap.RoleHelper, Party: "https://helper.example/", Database: pgdb.Options{
+		Connection: s.Owner, Schema: s.Name, Service: s.Role, Pause: time.Millisecond, Volatile: true,
+	}}
 }
 
 // session is a connection that speaks SQL to the tables itself.
@@ -71,11 +74,7 @@ const (
 func schema(t *testing.T) (*pgtest.Schema, session) {
 	t.Helper()
 	s := pgtest.New(t)
-	open, err := postgres.Open(t.Context(), options(s))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := open.Close(); err != nil {
+	if err := postgres.Migrate(t.Context(), options(s).Database); err != nil {
 		t.Fatal(err)
 	}
 	x := connect(t, s, s.Service)
@@ -171,7 +170,7 @@ func TestRights(t *testing.T) {
 func TestOneRole(t *testing.T) {
 	s := pgtest.New(t)
 	opt := options(s)
-	opt.Service = ""
+	opt.Database.Service = ""
 	open, err := postgres.Open(t.Context(), opt)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,183 @@
+//go:build postgres
+
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/segment"
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/store/postgres"
+	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
+	"github.com/starling-agg/starling/aggregator/internal/store/storetest"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/disk/disktest"
+)
+
+// partial is what there is of the engine; a call of the rest of it is a panic.
+type partial struct {
+	*postgres.Store
+	rest
+}
+
+// rest has what the suite calls before each test: of logs and files, which there are not.
+type rest struct{ store.Engine }
+
+func (rest) Bury(context.Context) error                         { return nil }
+func (rest) BeginLogs(context.Context, []segment.Begun) error   { return nil }
+func (rest) BegunLogs(context.Context) ([]segment.Begun, error) { return nil, nil }
+
+// harness is a schema whose replicas are the handles.
+type harness struct {
+	*pgtest.Schema
+	fs   disk.FS
+	fail *disk.Failpoints
+}
+
+func (h *harness) FS() disk.FS                  { return h.fs }
+func (h *harness) Failpoints() *disk.Failpoints { return h.fail }
+
+func (h *harness) Open(t *testing.T) store.Engine {
+	t.Helper()
+	return partial{Store: open(t, h.Schema)}
+}
+
+func (h *harness) Beside(t *testing.T) store.Engine { return h.Open(t) }
+
+// open migrates as the owner and opens a handle of the replicas' role.
+func open(t testing.TB, s *pgtest.Schema) *postgres.Store {
+	t.Helper()
+	opt := options(s)
+	if err := postgres.Migrate(t.Context(), opt.Database); err != nil {
+		t.Fatal(err)
+	}
+	opt.Database.Connection, opt.Database.Connections = s.Service, 4
+	e, err := postgres.Open(t.Context(), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	return e
+}
+
+func TestConformance(t *testing.T) {
+	storetest.RunOnly(t, func(t *testing.T) storetest.Harness {
+		return &harness{pgtest.New(t), disktest.NewMem(1), new(disk.Failpoints)}
+	}, "CreateRaces", "PendingInOrder", "PendingIsFair")
+}
+
+// TestForeignStore: a schema is that of one aggregator.
+func TestForeignStore(t *testing.T) {
+	s := pgtest.New(t)
+	open(t, s)
+	for _, change := range []func(o *postgres.Options){
+		func(o *postgres.Options) { o.Role = dap.RoleLeader },
+		func(o *postgres.Options) { o.Party = "https://other.example/" },
+	} {
+		opt := options(s)
+		opt.Database.Connection = s.Service
+		change(&opt)
+		_, err := postgres.Open(t.Context(), opt)
+		var unfit *aggregator.StoreError
+		if !errors.As(err, &unfit) || unfit.Fault != aggregator.ForeignStore {
+			t.Errorf("the schema of another: %v", err)
+		}
+	}
+}
+
+func is(t *testing.T, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Fatalf("got %v, want %v", err, want)
+	}
+}
+
+// TestTasks: a task is provisioned once, at whatever handle, and a retired one has no
+// resources.
+func TestTasks(t *testing.T) {
+	ctx := t.Context()
+	s := pgtest.New(t)
+	a, b := open(t, s), open(t, s)
+	task := storetest.Task(t, dap.TimeInterval, 1)
+	is(t, a.PutTask(ctx, task), nil)
+	is(t, b.PutTask(ctx, task), nil)
+	other := *task
+	other.MinBatch++
+	is(t, b.PutTask(ctx, &other), store.ErrDifferent)
+	ids, err := b.Tasks(ctx)
+	if is(t, err, nil); len(ids) != 1 || ids[0] != task.ID {
+		t.Fatalf("tasks are %v", ids)
+	}
+	_, err = a.TaskState(ctx, dap.TaskID{9})
+	is(t, err, store.ErrNotFound)
+	r, _, err := a.Create(ctx, store.KindAggregation, task.ID, "", []byte("body"), true, nil, storetest.Epoch)
+	is(t, err, nil)
+	connect(t, s, s.Service).ok("UPDATE task SET retired = 1, closed_in = 7")
+	if state, err := b.TaskState(ctx, task.ID); err != nil || !state.Retired || state.ClosedIn != 7 {
+		t.Fatalf("%+v, %v", state, err)
+	}
+	_, _, err = b.Create(ctx, store.KindAggregation, task.ID, "", []byte("other"), true, nil, storetest.Epoch)
+	is(t, err, store.ErrNotFound)
+	_, err = b.Resource(ctx, store.KindAggregation, task.ID, r.ID)
+	is(t, err, store.ErrNotFound)
+	is(t, b.Delete(ctx, store.KindAggregation, task.ID, r.ID), store.ErrNotFound)
+	is(t, b.Fail(ctx, r, new(dap.Problem)), store.ErrNotFound)
+	if all, err := b.PendingResources(ctx, store.KindAggregation, 9); err != nil || len(all) != 0 {
+		t.Fatalf("%d of a retired task wait, %v", len(all), err)
+	}
+}
+
+// TestResources: what one handle makes, fails or deletes the other one finds so, and no id
+// comes back.
+func TestResources(t *testing.T) {
+	ctx := t.Context()
+	s := pgtest.New(t)
+	a, b := open(t, s), open(t, s)
+	task := storetest.Task(t, dap.TimeInterval, 1)
+	is(t, a.PutTask(ctx, task), nil)
+	create := func(e *postgres.Store, kind store.Kind, id, body string) *store.Resource {
+		t.Helper()
+		r, _, err := e.Create(ctx, kind, task.ID, id, []byte(body), true, storetest.Interval(10, 1), storetest.Epoch)
+		is(t, err, nil)
+		return r
+	}
+	names := make(map[string]bool)
+	for range 3 {
+		r := create(a, store.KindAggregation, "", "body")
+		if same := create(b, store.KindAggregation, "", "body"); same.ID != r.ID || same.Again || string(same.Body) != "body" {
+			t.Fatalf("the same body: %+v", same)
+		}
+		if names[r.ID] {
+			t.Fatal("an id came back")
+		}
+		names[r.ID] = true
+		is(t, b.Delete(ctx, store.KindAggregation, task.ID, r.ID), nil)
+		is(t, a.Delete(ctx, store.KindAggregation, task.ID, r.ID), store.ErrNotFound)
+	}
+	create(a, store.KindShare, "chosen", "one")
+	if same := create(b, store.KindShare, "chosen", "one"); same.ID != "chosen" {
+		t.Fatalf("%+v", same)
+	}
+	_, _, err := b.Create(ctx, store.KindShare, task.ID, "chosen", []byte("two"), true, nil, storetest.Epoch)
+	is(t, err, store.ErrTaken)
+	r := create(a, store.KindCollection, "", "fails")
+	is(t, b.Fail(ctx, r, &dap.Problem{Status: 400, Type: dap.ProblemInvalidMessage}), nil)
+	is(t, a.Fail(ctx, r, new(dap.Problem)), nil)
+	if r = create(a, store.KindCollection, "", "fails"); r.State != store.Failed || r.Problem.Status != 400 || r.Body != nil {
+		t.Fatalf("failed: %+v", r)
+	}
+	x := connect(t, s, s.Service)
+	x.ok(release(1, 1, 0, 20, 29, 5, 5, 1))
+	for _, sel := range []*store.Selection{storetest.Interval(20, 1), storetest.Interval(29, 1), storetest.Interval(0, 21), storetest.Interval(0, 1<<64-1)} {
+		_, _, err := b.Create(ctx, store.KindShare, task.ID, "", []byte("late"), true, sel, storetest.Epoch)
+		is(t, err, store.ErrOverlap)
+	}
+	create(b, store.KindShare, "", "beside")
+	x.ok("INSERT INTO resource (task, kind, resource_id, digest, created) SELECT 1, 2, n::text, sha256(n::text::bytea), 0 FROM generate_series(1, 1024) AS n")
+	_, _, err = b.Create(ctx, store.KindCollection, task.ID, "", []byte("one more"), true, nil, storetest.Epoch)
+	is(t, err, store.ErrFull)
+}

@@ -1,0 +1,108 @@
+//go:build postgres
+
+package postgres_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// plans are the statements that run all the time, by which index, with arguments. None of
+// them reads a table from end to end.
+var plans = map[string]struct {
+	by   string
+	args []any
+}{
+	"task":                  {"task_task_id_key", []any{make([]byte, 32)}},
+	"share-task":            {"task_task_id_key", []any{make([]byte, 32)}},
+	"task-in-turn":          {"task_task_id_key", []any{make([]byte, 32)}},
+	"exclude-task":          {"task_task_id_key", []any{make([]byte, 32)}},
+	"task-config":           {"task_task_id_key", []any{make([]byte, 32)}},
+	"put-task":              {"Insert on", []any{make([]byte, 32), []byte{}, int64(1), int64(300), int64(5)}},
+	"find-resource":         {"resource_task_kind_resource_id_key", []any{int64(7), int64(1), "7"}},
+	"lock-resource":         {"resource_task_kind_resource_id_key", []any{int64(7), int64(1), "7"}},
+	"find-digest":           {"resource_task_kind_digest_key", []any{int64(7), int64(1), make([]byte, 32)}},
+	"count-pending":         {"resource_pending", []any{int64(7), int64(2), int64(1024)}},
+	"pending-resources":     {"resource_pending", []any{int64(1), int64(16)}},
+	"generation":            {"generation_pkey", []any{int64(7), int64(1), make([]byte, 32)}},
+	"put-resource":          {"Insert on", []any{int64(7), int64(1), "a", make([]byte, 32), []byte{}, []byte(nil), int64(0)}},
+	"drop-resource":         {"resource_pkey", []any{int64(7)}},
+	"count-deleted":         {"Insert on", []any{int64(7), int64(1), make([]byte, 32), true}},
+	"resource-failed":       {"resource_pkey", []any{int64(7), ""}},
+	"forget-refused-shares": {"resource_task_kind_", []any{int64(7), int64(64)}},
+	"drop-hold":             {"hold_pkey", []any{int64(7)}},
+	"find-hold":             {"hold_pkey", []any{int64(7)}},
+	"interval-closed":       {"release_", []any{int64(7), int64(10), int64(20)}},
+	"id-closed":             {"release_task_view_batch_id_key", []any{int64(7), make([]byte, 32)}},
+}
+
+// rare are the statements that run at a start, or list a table.
+var rare = []string{"put-identity", "identity", "tasks"}
+
+// TestPlans: with 1,000 tasks, 50,000 resources and 20,000 releases, each statement of the
+// daily work goes by an index.
+func TestPlans(t *testing.T) {
+	s, service := schema(t)
+	x := connect(t, s, s.Owner)
+	for _, sql := range []string{
+		"INSERT INTO task (task_id, config, mode, time_precision, min_batch) SELECT sha256(n::text::bytea), '', 1, 300, 5 FROM generate_series(1, 1000) AS n",
+		`INSERT INTO resource (task, kind, resource_id, digest, created, state, problem)
+			SELECT 1 + n % 1000, 1 + n % 3, n::text, sha256(n::text::bytea), n, CASE WHEN n % 100 = 0 THEN 0 ELSE 2 END, CASE WHEN n % 100 = 0 THEN NULL ELSE '{}' END
+			FROM generate_series(1, 50000) AS n`,
+		"INSERT INTO generation (task, kind, digest, deleted) SELECT 1 + n % 1000, 1, sha256(n::text::bytea), 1 FROM generate_series(1, 20000) AS n",
+		`INSERT INTO hold (resource, task, first, last, selection) SELECT id, task, id, id, decode(repeat('00', 16), 'hex') FROM resource WHERE kind = 2 AND id <= 20000`,
+	} {
+		x.ok(sql)
+	}
+	service.ok(`INSERT INTO release (seq, task, kind, resource_id, first, last, count, minimum, checksum, debit, position, answer, chain, total)
+		SELECT n, 1 + n % 1000, 2, 'r', n, n, 5, 5, ` + hash + `, '', n, ` + hash + `, ` + hash + `, ` + hash + ` FROM generate_series(1, 20000) AS n`)
+	x.ok("ANALYZE task, resource, generation, hold, release")
+	for name, sql := range statements(t) {
+		if slices.Contains(rare, name) {
+			continue
+		}
+		want, hot := plans[name]
+		if !hot {
+			t.Errorf("no plan is held of the statement %s", name)
+			continue
+		}
+		rows, err := service.Query(t.Context(), "EXPLAIN "+sql, append([]any{pgx.QueryExecModeExec}, want.args...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if plan := strings.Join(lines, "\n"); strings.Contains(plan, "Seq Scan") || !strings.Contains(plan, want.by) {
+			t.Errorf("%s, want one by %s:\n%s", name, want.by, plan)
+		}
+	}
+}
+
+// statements are the engine's own, by name.
+func statements(t *testing.T) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob("statements/*.sql")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	all := make(map[string]string)
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range strings.Split("\n"+string(b), "\n-- name: ")[1:] {
+			name, sql, _ := strings.Cut(part, "\n")
+			all[name] = sql
+		}
+	}
+	return all
+}

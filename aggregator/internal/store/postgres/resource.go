@@ -1,0 +1,364 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
+	"github.com/starling-agg/starling/dap"
+)
+
+// resourceRow is a resource with what only the engine needs.
+type resourceRow struct {
+	store.Resource
+	row        int64
+	unfinished bool // an aggregation job whose response holds its requests
+}
+
+// findResource looks a live resource up by statement: "find-resource", "lock-resource" or
+// "find-digest".
+func findResource(tx *pgdb.Tx, t *task, kind store.Kind, statement string, by any) (r *resourceRow, found bool, err error) {
+	r = &resourceRow{Resource: store.Resource{Task: t.id, Kind: kind}}
+	var state, step int
+	var created int64
+	var problem string
+	var digest, sum []byte
+	found, err = tx.One(statement, []any{t.row, int(kind), by},
+		&r.row, &r.ID, &r.Body, &digest, &state, &step, &r.Response, &problem, &created, &r.unfinished, &sum)
+	if err != nil || !found {
+		return nil, false, err
+	}
+	r.State, r.Step, r.Digest = store.ResourceState(state), uint16(step), [32]byte(digest)
+	r.Created = time.Unix(0, created).UTC()
+	if problem != "" {
+		r.Problem = new(dap.Problem)
+		if err := json.Unmarshal([]byte(problem), r.Problem); err != nil {
+			return nil, false, fmt.Errorf("stored problem: %w", err)
+		}
+	}
+	if want := sha256.Sum256(r.Response); sum != nil && !bytes.Equal(sum, want[:]) {
+		return nil, false, fmt.Errorf("task %v resource %s: its response is not what was written", t.id, r.ID)
+	}
+	if kind == store.KindAggregation && r.State == store.Pending {
+		var deleted uint64
+		if _, err := tx.One("generation", []any{t.row, int(kind), digest}, &deleted, &r.Again); err != nil {
+			return nil, false, err
+		}
+	}
+	if kind == store.KindCollection {
+		if r.Frozen, err = frozen(tx, t, r.row); err != nil {
+			return nil, false, err
+		}
+	}
+	return r, true, nil
+}
+
+// frozen reads what a collection has frozen; nil if it has not.
+func frozen(tx *pgdb.Tx, t *task, resource int64) (*store.Frozen, error) {
+	var selection, checksum []byte
+	var count, first, last, fullest uint64
+	found, err := tx.One("find-hold", []any{resource}, &selection, &count, &checksum, &first, &last, &fullest)
+	if err != nil || !found || count == 0 {
+		return nil, err
+	}
+	sel, err := t.decodeSelection(selection)
+	if err != nil {
+		return nil, err
+	}
+	span, ok := dap.Span(dap.Time(first), dap.Time(last))
+	if !ok {
+		return nil, errors.New("span of reports is reversed")
+	}
+	return &store.Frozen{Selection: sel, Count: count, Checksum: dap.Checksum(checksum), Span: span, Fullest: fullest}, nil
+}
+
+func mustResource(tx *pgdb.Tx, t *task, kind store.Kind, statement, id string) (*resourceRow, error) {
+	r, found, err := findResource(tx, t, kind, statement, id)
+	if err == nil && !found {
+		err = fmt.Errorf("%w: resource", store.ErrNotFound)
+	}
+	return r, err
+}
+
+// resourceID is the keyed name of a resource; see [store.Resource].
+func (s *Store) resourceID(task dap.TaskID, kind store.Kind, generation uint64, digest [32]byte) string {
+	m := hmac.New(sha256.New, s.key)
+	m.Write(task[:])
+	m.Write([]byte{byte(kind)})
+	m.Write(binary.BigEndian.AppendUint64(nil, generation))
+	m.Write(digest[:])
+	return base64.RawURLEncoding.EncodeToString(m.Sum(nil))
+}
+
+// encodeSelection is what the columns "selection" hold: an interval or a batch id, by the
+// task's mode.
+func (t *task) encodeSelection(sel store.Selection) []byte {
+	if t.mode == dap.LeaderSelected {
+		return bytes.Clone(sel.ID[:])
+	}
+	b := binary.BigEndian.AppendUint64(nil, uint64(sel.Interval.Start))
+	return binary.BigEndian.AppendUint64(b, uint64(sel.Interval.Duration))
+}
+
+func (t *task) decodeSelection(b []byte) (sel store.Selection, err error) {
+	switch {
+	case t.mode == dap.LeaderSelected && len(b) == len(sel.ID):
+		sel.ID = dap.BatchID(b)
+	case t.mode == dap.TimeInterval && len(b) == 16:
+		sel.Interval.Start = dap.Time(binary.BigEndian.Uint64(b))
+		sel.Interval.Duration = dap.Duration(binary.BigEndian.Uint64(b[8:]))
+	default:
+		err = errors.New("stored selection: wrong length")
+	}
+	return sel, err
+}
+
+// identity is the digest by which a resource is found: that of its body, and of the id
+// where the peer chose one, for the same body may then come under several.
+func identity(id string, body []byte) [sha256.Size]byte {
+	digest := sha256.Sum256(body)
+	if id == "" {
+		return digest
+	}
+	return sha256.Sum256(append([]byte(id), digest[:]...))
+}
+
+// Create implements [store.Resources].
+func (s *Store) Create(ctx context.Context, kind store.Kind, task dap.TaskID, id string, body []byte, keep bool,
+	sel *store.Selection, now time.Time) (out *store.Resource, made bool, err error) {
+	digest := identity(id, body)
+	how := sharing
+	if kind == store.KindCollection { // or several would make one more than may wait
+		how = inTurn
+	}
+	err = s.update(ctx, "create-resource", func(tx *pgdb.Tx) error {
+		out, made = nil, false
+		t, err := live(tx, how, task)
+		if err != nil {
+			return err
+		}
+		var kept, selection []byte
+		if keep {
+			kept = append([]byte{}, body...)
+		}
+		if sel != nil {
+			selection = t.encodeSelection(*sel)
+		}
+		// The row of another handle may come, and go, between the look and the insertion.
+		for range 8 {
+			r, found, err := findResource(tx, t, kind, "find-digest", digest[:])
+			if err == nil && !found && id != "" {
+				var taken bool
+				if _, taken, err = findResource(tx, t, kind, "find-resource", id); taken {
+					err = store.ErrTaken
+				}
+			}
+			if err != nil {
+				return err
+			}
+			if found {
+				out = &r.Resource
+				return nil
+			}
+			if sel != nil && kind != store.KindAggregation {
+				if err := t.refuseOverlap(tx, *sel); err != nil {
+					return err
+				}
+			}
+			if kind == store.KindCollection {
+				var waiting int
+				if _, err := tx.One("count-pending", []any{t.row, int(kind), store.MaxPending}, &waiting); err != nil {
+					return err
+				}
+				if waiting >= store.MaxPending {
+					return store.ErrFull
+				}
+			}
+			var generation uint64
+			var answered bool
+			if _, err := tx.One("generation", []any{t.row, int(kind), digest[:]}, &generation, &answered); err != nil {
+				return err
+			}
+			name := id
+			if name == "" {
+				name = s.resourceID(task, kind, generation, digest)
+			}
+			n, err := tx.Exec("put-resource", t.row, int(kind), name, digest[:], kept, selection, now.UnixNano())
+			if err != nil {
+				return err
+			}
+			made = n == 1
+		}
+		return errors.New("the resource comes and goes")
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	return out, made, nil
+}
+
+// refuseOverlap is ErrOverlap if any of the selection was released.
+func (t *task) refuseOverlap(tx *pgdb.Tx, sel store.Selection) (err error) {
+	var one int
+	var found bool
+	if t.mode == dap.LeaderSelected {
+		found, err = tx.One("id-closed", []any{t.row, sel.ID[:]}, &one)
+	} else {
+		end, ok := sel.Interval.End()
+		if !ok || sel.Interval.Duration == 0 {
+			return fmt.Errorf("invalid interval %v", sel.Interval)
+		}
+		// No report lies in what is cut off.
+		found, err = tx.One("interval-closed", []any{t.row, min(uint64(sel.Interval.Start), math.MaxInt64), min(uint64(end-1), math.MaxInt64)}, &one)
+	}
+	if err == nil && found {
+		err = store.ErrOverlap
+	}
+	return err
+}
+
+// Resource implements [store.Resources].
+func (s *Store) Resource(ctx context.Context, kind store.Kind, task dap.TaskID, id string) (out *store.Resource, err error) {
+	err = s.view(ctx, "resource", func(tx *pgdb.Tx) error {
+		t, err := live(tx, reading, task)
+		if err != nil {
+			return err
+		}
+		r, err := mustResource(tx, t, kind, "find-resource", id)
+		if err == nil {
+			out = &r.Resource
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// PendingResources implements [store.Resources].
+func (s *Store) PendingResources(ctx context.Context, kind store.Kind, n int) (out []*store.Resource, err error) {
+	type name struct {
+		task dap.TaskID
+		id   string
+	}
+	err = s.view(ctx, "pending-resources", func(tx *pgdb.Tx) error {
+		out = nil
+		var names []name
+		err := tx.Each("pending-resources", []any{int(kind), max(n, 0)}, func(r pgdb.Row) error {
+			var task []byte
+			var x name
+			if err := r.Scan(&task, &x.id); err != nil {
+				return err
+			}
+			x.task = dap.TaskID(task)
+			names = append(names, x)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		tasks := make(map[dap.TaskID]*task)
+		for _, x := range names {
+			if tasks[x.task] == nil {
+				if tasks[x.task], err = find(tx, reading, x.task); err != nil {
+					return err
+				}
+			}
+			r, err := mustResource(tx, tasks[x.task], kind, "find-resource", x.id)
+			if err != nil {
+				return err
+			}
+			out = append(out, &r.Resource)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Delete implements [store.Resources].
+func (s *Store) Delete(ctx context.Context, kind store.Kind, task dap.TaskID, id string) error {
+	return s.update(ctx, "delete-resource", func(tx *pgdb.Tx) error {
+		t, r, err := alone(tx, kind, task, id)
+		if err != nil {
+			return err
+		}
+		if r.State == store.Pending && r.Frozen != nil {
+			return fmt.Errorf("%w: its batch is being released", store.ErrBusy)
+		}
+		// A refused request for a share leaves nothing behind, or a peer could fill the
+		// table with ever new ones. One without a body was answered at once: nobody was
+		// told its name.
+		if refused := r.State == store.Failed || r.State == store.Pending && r.Body == nil; kind != store.KindShare || !refused {
+			if _, err := tx.Exec("count-deleted", t.row, int(kind), r.Digest[:], r.State == store.Ready); err != nil {
+				return err
+			}
+		}
+		_, err = tx.Exec("drop-resource", r.row) // its hold goes with it
+		return err
+	})
+}
+
+// alone finds a resource that the transaction is about to end, under the locks for it: the
+// resource's, and the task's where a hold may go.
+func alone(tx *pgdb.Tx, kind store.Kind, id dap.TaskID, resource string) (*task, *resourceRow, error) {
+	t, err := live(tx, reading, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, err := mustResource(tx, t, kind, "lock-resource", resource); err != nil {
+		return nil, nil, err
+	}
+	how := sharing
+	if kind == store.KindCollection {
+		how = excluding
+	}
+	if t, err = live(tx, how, id); err != nil {
+		return nil, nil, err
+	}
+	r, err := mustResource(tx, t, kind, "find-resource", resource) // with its hold, as it is now
+	return t, r, err
+}
+
+// keptRefusals is how many refused requests for shares a task keeps with their problems.
+const keptRefusals = 64
+
+// Fail implements [store.Resources].
+func (s *Store) Fail(ctx context.Context, in *store.Resource, p *dap.Problem) error {
+	problem, err := json.Marshal(p)
+	if err != nil {
+		return fmt.Errorf("store: fail: %w", err)
+	}
+	return s.update(ctx, "fail-resource", func(tx *pgdb.Tx) error {
+		t, r, err := alone(tx, in.Kind, in.Task, in.ID)
+		if err != nil {
+			return err
+		}
+		switch r.State {
+		case store.Failed:
+			return nil
+		case store.Ready:
+			return fmt.Errorf("%w: the resource is ready", store.ErrDifferent)
+		}
+		if _, err := tx.Exec("resource-failed", r.row, string(problem)); err != nil {
+			return err
+		}
+		if in.Kind == store.KindShare {
+			if _, err := tx.Exec("forget-refused-shares", t.row, keptRefusals); err != nil {
+				return err
+			}
+		}
+		_, err = tx.Exec("drop-hold", r.row)
+		return err
+	})
+}

@@ -1,0 +1,107 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
+	"github.com/starling-agg/starling/dap"
+)
+
+// task is a row of the table task, as a transaction found it.
+type task struct {
+	id       dap.TaskID
+	row      int64
+	mode     dap.BatchMode
+	retired  bool
+	closedIn uint64
+}
+
+// How a transaction finds a task's row: to read it, to have it stay as it is, as commits
+// do side by side, to take turns with others but not with commits, or alone.
+const (
+	reading   = "task"
+	sharing   = "share-task"
+	inTurn    = "task-in-turn"
+	excluding = "exclude-task"
+)
+
+// find reads a task; ErrNotFound if it was never provisioned.
+func find(tx *pgdb.Tx, how string, id dap.TaskID) (*task, error) {
+	t := &task{id: id}
+	var mode int
+	found, err := tx.One(how, []any{id[:]}, &t.row, &mode, &t.retired, &t.closedIn)
+	if err == nil && !found {
+		err = fmt.Errorf("%w: task", store.ErrNotFound)
+	}
+	t.mode = dap.BatchMode(mode)
+	return t, err
+}
+
+// live is find for tasks that are not retired.
+func live(tx *pgdb.Tx, how string, id dap.TaskID) (*task, error) {
+	t, err := find(tx, how, id)
+	if err == nil && t.retired {
+		err = fmt.Errorf("%w: the task is retired", store.ErrNotFound)
+	}
+	return t, err
+}
+
+// PutTask implements [store.Tasks]. The VDAF is for commits, which there are not yet.
+func (s *Store) PutTask(ctx context.Context, in *store.Task) error {
+	switch {
+	case in.VDAF == nil:
+		return errors.New("store: put task: VDAF is required")
+	case in.Mode != dap.TimeInterval && in.Mode != dap.LeaderSelected:
+		return fmt.Errorf("store: put task: unknown batch mode %d", in.Mode)
+	case in.TimePrecision > math.MaxInt64 || in.MinBatch > math.MaxInt64:
+		return errors.New("store: put task: time precision or minimum exceeds 63 bits")
+	}
+	return s.update(ctx, "put-task", func(tx *pgdb.Tx) error {
+		// Of two that come at once the second waits, and finds the first.
+		made, err := tx.Exec("put-task", in.ID[:], append([]byte{}, in.Config...), int(in.Mode), uint64(in.TimePrecision), in.MinBatch)
+		if err != nil || made == 1 {
+			return err
+		}
+		var config []byte
+		var mode int
+		var precision, minimum uint64
+		if _, err := tx.One("task-config", []any{in.ID[:]}, &config, &mode, &precision, &minimum); err != nil {
+			return err
+		}
+		if !bytes.Equal(config, in.Config) || dap.BatchMode(mode) != in.Mode || precision != uint64(in.TimePrecision) || minimum != in.MinBatch {
+			return fmt.Errorf("%w: task provisioned with another configuration", store.ErrDifferent)
+		}
+		return nil
+	})
+}
+
+// Tasks implements [store.Tasks].
+func (s *Store) Tasks(ctx context.Context) (ids []dap.TaskID, err error) {
+	err = s.view(ctx, "tasks", func(tx *pgdb.Tx) error {
+		ids = nil
+		return tx.Each("tasks", nil, func(r pgdb.Row) error {
+			var id []byte
+			if err := r.Scan(&id); err != nil {
+				return err
+			}
+			ids = append(ids, dap.TaskID(id))
+			return nil
+		})
+	})
+	return ids, err
+}
+
+// TaskState implements [store.Tasks]. It is never stale.
+func (s *Store) TaskState(ctx context.Context, id dap.TaskID) (state store.TaskState, err error) {
+	err = s.view(ctx, "task-state", func(tx *pgdb.Tx) error {
+		t, err := find(tx, reading, id)
+		state = store.TaskState{Retired: t.retired, ClosedIn: uint32(t.closedIn)}
+		return err
+	})
+	return state, err
+}
