@@ -558,3 +558,37 @@ func TestCrash(t *testing.T) {
 		t.Fatalf("%d rows of %d that were acknowledged, %v", n, puts.Load(), err)
 	}
 }
+
+// TestPooler: behind a pooler in transaction mode, with fewer connections than clients, all
+// goes as without.
+func TestPooler(t *testing.T) {
+	s := pgtest.New(t)
+	open(t, options(s))
+	opt := options(s)
+	opt.Connection, opt.Connections = pgtest.Pooler(t, s.Service, 2), 6
+	db := open(t, opt)
+	var wg sync.WaitGroup
+	for worker := range 6 {
+		wg.Go(func() {
+			for i := range 8 {
+				name := fmt.Sprint(worker, " ", i)
+				if err := put(t, db, name); err != nil {
+					t.Errorf("%s: %v", name, err)
+					return
+				}
+				var n int
+				err := db.View(t.Context(), "count", func(tx *pgdb.Tx) error {
+					_, err := tx.One("count", []any{name}, &n)
+					return err
+				})
+				if err != nil || n != 1 {
+					t.Errorf("%s: %d rows, %v", name, n, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := put(t, db, "0 0"); !errors.Is(err, pgdb.ErrConstraint) {
+		t.Errorf("twice: %v", err)
+	}
+}
