@@ -29,7 +29,7 @@ type Options struct {
 	// into a segment; default 250 ms.
 	Latency time.Duration
 	// SegmentReports and SegmentBytes bound one segment, and with it one aggregation job;
-	// defaults 4096 and 12 MiB (4 MiB where reports have 256 KiB or more).
+	// defaults 4096 and 6 MiB (4 MiB where reports have 256 KiB or more).
 	SegmentReports, SegmentBytes int
 	// Agree is how often the leader compares with its helpers what they hold and have
 	// released; default 1 minute.

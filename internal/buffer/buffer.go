@@ -9,6 +9,7 @@ package buffer
 
 import (
 	"math/bits"
+	"slices"
 	"sync"
 )
 
@@ -19,9 +20,57 @@ const (
 	maxBits = 25
 )
 
-// pools holds a *[]byte of each size, from 4 KiB to 32 MiB. The garbage collector empties
-// them in its own time.
+// pools holds a *[]byte of each size from 4 KiB on, the large ones excepted. The garbage
+// collector empties them in its own time.
 var pools [(maxBits-minBits)*4 + 1]sync.Pool
+
+// Idle is how many bytes of large buffers wait to be lent again, at most.
+//
+// Pools would keep as many of each size, and for each processor, as were ever lent at one
+// time. That is the more the longer the work lasts, and it slows itself: memory that waits
+// counts as live, so the collector, which alone empties pools, comes the later.
+const Idle = 8 << 20
+
+// large is the least size that counts as large. No more than 32 of them wait, so that
+// they can be searched one by one.
+const large = 256 << 10
+
+// reserve holds the large buffers that wait. Safe for concurrent use.
+var reserve struct {
+	mu    sync.Mutex
+	idle  [][]byte // the one that came back last is last
+	bytes int
+}
+
+// takeLarge finds the buffer of that size that came back last; nil if there is none.
+func takeLarge(size int) []byte {
+	r := &reserve
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, b := range slices.Backward(r.idle) {
+		if cap(b) == size {
+			r.idle = slices.Delete(r.idle, i, i+1)
+			r.bytes -= size
+			return b[:0]
+		}
+	}
+	return nil
+}
+
+// keepLarge takes a buffer back, and leaves those that have waited longest to the
+// collector where that makes too many.
+func keepLarge(b []byte) {
+	r := &reserve
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.idle = append(r.idle, b)
+	r.bytes += cap(b)
+	n := 0
+	for ; r.bytes > Idle; n++ {
+		r.bytes -= cap(r.idle[n])
+	}
+	r.idle = slices.Delete(r.idle, 0, n)
+}
 
 // class is the number of the smallest size of at least n bytes, and that size; ok is
 // false outside of the sizes.
@@ -44,7 +93,11 @@ func Size(n int) int {
 // Get lends an empty slice of capacity [Size](n). It need not come back.
 func Get(n int) []byte {
 	number, size, ok := class(n)
-	if ok {
+	if size >= large {
+		if b := takeLarge(size); b != nil {
+			return b
+		}
+	} else if ok {
 		if b, _ := pools[number].Get().(*[]byte); b != nil {
 			return (*b)[:0]
 		}
@@ -62,5 +115,12 @@ func Put(b []byte) {
 	}
 	b = b[:cap(b)]
 	spoil(b)
+	switch {
+	case size > Idle: // nothing else is to go for it
+		return
+	case size >= large:
+		keepLarge(b)
+		return
+	}
 	pools[number].Put(&b)
 }

@@ -1,6 +1,10 @@
 package buffer
 
-import "testing"
+import (
+	"runtime"
+	"runtime/debug"
+	"testing"
+)
 
 // TestSizes: every length up to 1 MiB and those around the limits get a buffer that is
 // large enough, not larger by more than a quarter, and that finds its way back to where
@@ -54,17 +58,62 @@ func TestGet(t *testing.T) {
 }
 
 // TestReuse: what is given back is lent again. A pool may drop some (and does under the
-// race detector), not all of 64.
+// race detector), not all of 64; of large ones none is dropped.
 func TestReuse(t *testing.T) {
-	again := 0
-	for range 64 {
-		b := Get(1 << 20)
-		Put(b)
-		if next := Get(1 << 20); &next[:1][0] == &b[:1][0] {
-			again++
+	for _, size := range []int{32 << 10, 1 << 20} {
+		again := 0
+		for range 64 {
+			b := Get(size)
+			Put(b)
+			if next := Get(size); &next[:1][0] == &b[:1][0] {
+				again++
+			}
+		}
+		if again == 0 || size >= large && again < 64 {
+			t.Errorf("%d bytes: %d of 64 buffers were lent again", size, again)
 		}
 	}
-	if again == 0 {
-		t.Error("every buffer was made anew")
+}
+
+// TestIdle: however many large buffers of however many sizes were lent at one time, no
+// more than Idle bytes of them stay, those that came back last, and each is found again.
+func TestIdle(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // else a pool would be emptied meanwhile
+	before := live()
+	var lent [][]byte
+	for size := large; size <= 2<<20; size += size / 4 {
+		for range 3 {
+			lent = append(lent, Get(size))
+		}
 	}
+	total := 0
+	for _, b := range lent {
+		total += cap(b)
+		Put(b)
+	}
+	last := cap(lent[len(lent)-1])
+	clear(lent)
+	if total < 3*Idle {
+		t.Fatalf("%d bytes were lent, which shows nothing", total)
+	}
+	if stay := live() - before; stay > Idle+64<<10 {
+		t.Errorf("%d bytes stay of %d, at most %d may", stay, total, Idle)
+	}
+	Put(make([]byte, 0, 2*Idle)) // too large to stay, and no reason for others to go
+	for range 3 {
+		if takeLarge(last) == nil {
+			t.Error("a buffer that came back last is gone")
+		}
+	}
+	if stay := live() - before; stay > Idle-3*int64(last)+64<<10 {
+		t.Errorf("%d bytes stay although three buffers of %d were lent", stay, last)
+	}
+}
+
+// live is how many bytes the collector has to leave.
+func live() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

@@ -78,7 +78,7 @@ type SorterOptions struct {
 	Lost *lost.Room
 	// Latency is how long an acknowledged report may wait for company before its log is sorted; default 250 ms.
 	Latency time.Duration
-	// MaxBytes bounds the reports of one segment, in bytes; default 12 MiB, at most 1
+	// MaxBytes bounds the reports of one segment, in bytes; default 6 MiB, at most 1
 	// GiB. A larger report is alone. Where it is somewhat above
 	// [InboxOptions.RotateBytes], a log of one batch bucket becomes one segment and no
 	// second, small one. From 256 KiB a report on it is 4 MiB at most: what a job costs
@@ -428,7 +428,7 @@ func group(entries []Entry) []grouped {
 
 // Where segments end by default, and those of large reports; see SorterOptions.MaxBytes.
 const (
-	DefaultBytes   = 12 << 20
+	DefaultBytes   = 6 << 20
 	DefaultReports = 4096
 	LargeReport    = 256 << 10
 	LargeBytes     = 4 << 20
