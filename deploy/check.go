@@ -65,7 +65,7 @@ func CheckFile(path string, now time.Time) *Checked {
 		c.Kind = "invitation"
 		v, err := invitation.Read(b)
 		if c.fault(err); err == nil {
-			c.Found = fmt.Sprintf("of the %s of %s %s; fingerprint %s", v.Role, v.Owner, v.URL, v.ID().Fingerprint())
+			c.Found = fmt.Sprintf("of the %s; fingerprint %s", strings.TrimRight(v.Role+" of "+v.Owner+" "+v.URL, " "), v.ID().Fingerprint())
 		}
 	case bytes.HasPrefix(b, []byte(strings.TrimRight(manifestMagic, "0123456789"))):
 		c.Kind = kindManifest

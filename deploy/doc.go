@@ -12,6 +12,15 @@
 //	leader.record/ helper.record/
 //	                       what must not go back when that store does; elsewhere in earnest
 //
+// A gateway and a relay have gateway.toml and relay.toml beside these, or elsewhere.
+//
+// Where to look: [Init] makes a party of its own and joins invitations (init.go, package
+// invitation), [Create] a deployment of all (create.go); configurations are read in
+// config.go, role.go, gateway.go and relay.go, and checked by [CheckFile] (check.go); a
+// party is started in start.go and front.go; package question decides what a collection
+// asks for, session.go keeps it over restarts; what two servers share follows from
+// agreement.go.
+//
 // In earnest leader, helper and collector are three organisations, and each holds only
 // its own configuration and its own secrets; peer.token and verify.key are what leader
 // and helper share.

@@ -155,7 +155,7 @@ func readBody(r *http.Response) ([]byte, error) {
 // TestOneMaker: what the lab writes for a party is what init writes, line for line, but
 // for keys that it has in files, for what only a lab has, and for where it listens.
 func TestOneMaker(t *testing.T) {
-	x, home := createFront(t, counted), filepath.Join(t.TempDir(), "ada")
+	x, home := createFront(t, counted), t.TempDir()
 	lines := func(path string) (all []string) {
 		b, err := os.ReadFile(path)
 		if err != nil {
@@ -184,7 +184,7 @@ func TestOneMaker(t *testing.T) {
 				"# Uploads that come between two ticks are kept, answered at the next tick and then passed on together. A lab is in a",
 				"# hurry; in earnest take a second or more."}},
 	} {
-		o := InitOptions{Dir: home, Role: role, Owner: "Ada", URL: "https://" + string(role) + ".example/", Proxied: true}
+		o := InitOptions{Dir: filepath.Join(home, string(role)), Role: role, Owner: "Ada", URL: "https://" + string(role) + ".example/", Proxied: true}
 		if role == CollectorRole {
 			o.URL = ""
 		}

@@ -80,6 +80,8 @@ var (
 	ErrJoined = errors.New("it was joined before")
 	// ErrOwnInvitation: an invitation was given to who made it.
 	ErrOwnInvitation = errors.New("it is your own: give it to the others, and join theirs")
+	// ErrApart: two parties that no owner may have together.
+	ErrApart = errors.New("not of one owner")
 	// ErrStranger: nobody in the directory works with a party of that role, or the
 	// invitation answers one that was not made there.
 	ErrStranger = errors.New("it is not for you")
@@ -102,6 +104,7 @@ type Made struct {
 	Until       time.Time `json:"certificate_until,omitzero"` // of a certificate that it made
 	Joined      []Joined  `json:"joined"`
 	Missing     []Role    `json:"missing"` // whose invitations are still to be joined
+	Parties     []Role    `json:"parties"` // all that the directory's owner runs from it
 }
 
 // Joined is an invitation that was taken.
@@ -136,7 +139,7 @@ func Init(o InitOptions) (*Made, error) {
 	if err != nil {
 		return nil, err
 	}
-	made := &Made{Joined: []Joined{}, Missing: []Role{}}
+	made := &Made{Joined: []Joined{}, Missing: []Role{}, Parties: []Role{}}
 	w := &newFiles{dir: o.Dir, dirs: []newDir{{"", 0o755}, {secretsDir, 0o700}, {invitationsDir, 0o755}}}
 	var joined []*invitation.Invitation
 	for _, file := range o.Join {
@@ -163,6 +166,7 @@ func Init(o InitOptions) (*Made, error) {
 		return nil, err
 	}
 	for role := range home.own {
+		made.Parties = append(made.Parties, role)
 		for _, other := range works[role] {
 			if home.known[other] == nil && !slices.Contains(made.Missing, other) {
 				made.Missing = append(made.Missing, other)
@@ -170,6 +174,7 @@ func Init(o InitOptions) (*Made, error) {
 		}
 	}
 	slices.Sort(made.Missing)
+	slices.Sort(made.Parties)
 	return made, nil
 }
 
@@ -236,14 +241,24 @@ func (h *home) join(file string, o InitOptions) (*invitation.Invitation, error) 
 		if len(o.Fingerprints) == 0 {
 			return nil, fmt.Errorf("%w is needed, as %s, its owner, reads it out to you", ErrFingerprint, v.Owner)
 		}
-		return nil, fmt.Errorf("%w differs: this file is not the one that its owner made", ErrFingerprint)
+		if len(o.Fingerprints) < len(o.Join) {
+			return nil, fmt.Errorf("%w differs, or is not given: %d for %d invitations, and none is that of this file", ErrFingerprint, len(o.Fingerprints), len(o.Join))
+		}
+		return nil, fmt.Errorf("%w differs: it was misheard, or this file is not the one that its owner made", ErrFingerprint)
 	}
 	h.known[role] = v
 	return v, nil
 }
 
-// apart refuses two parties at one place.
+// apart refuses two parties at one place, and two of one owner that together would know
+// what neither may.
 func (h *home) apart() error {
+	if h.own[RelayRole] && len(h.own) > 1 {
+		return fmt.Errorf("%w: in %s a relay, which sees who sends, would be beside parties that see what is sent", ErrApart, h.dir)
+	}
+	if h.own[LeaderRole] && h.own[HelperRole] {
+		return fmt.Errorf("%w: in %s leader and helper would hold both shares of every answer", ErrApart, h.dir)
+	}
 	l, p := h.known[LeaderRole], h.known[HelperRole]
 	if l != nil && p != nil && l.URL == p.URL {
 		return fmt.Errorf("url: leader and helper are both %s: one server would see whole reports", l.URL)

@@ -224,6 +224,56 @@ func TestInitFront(t *testing.T) {
 
 // TestInitRefuses: what cannot be right is refused with its reason, and leaves both
 // directories as they were.
+// TestInitKeepsApart: nobody makes, in one directory, parties that together know what neither may.
+func TestInitKeepsApart(t *testing.T) {
+	make := func(dir string, role Role, others InitOptions) error {
+		o := others
+		o.Dir, o.Role, o.Owner, o.URL, o.Now = dir, role, "Ada", "https://"+string(role)+".example/", initNow()
+		if role == CollectorRole {
+			o.URL = ""
+		}
+		_, err := Init(o)
+		return err
+	}
+	for name, c := range map[string]struct {
+		first []Role
+		then  Role
+		want  error
+	}{
+		"a relay beside a gateway":   {[]Role{GatewayRole}, RelayRole, ErrApart},
+		"a leader beside a relay":    {[]Role{RelayRole}, LeaderRole, ErrApart},
+		"a helper beside a leader":   {[]Role{CollectorRole, LeaderRole}, HelperRole, ErrApart},
+		"a leader beside a helper":   {[]Role{HelperRole}, LeaderRole, ErrApart},
+		"a gateway beside a leader":  {[]Role{CollectorRole, LeaderRole}, GatewayRole, nil},
+		"a collector beside a relay": {[]Role{RelayRole}, CollectorRole, ErrApart},
+	} {
+		dir := filepath.Join(t.TempDir(), "one")
+		for _, role := range c.first {
+			if err := make(dir, role, InitOptions{}); err != nil {
+				t.Fatalf("%s: %s: %v", name, role, err)
+			}
+		}
+		before := snapshot(t, dir)
+		if err := make(dir, c.then, InitOptions{}); !errors.Is(err, c.want) || c.want != nil && !maps.Equal(snapshot(t, dir), before) {
+			t.Errorf("%s: %v, want %v and all as it was", name, err, c.want)
+		}
+	}
+
+	// Two invitations and one fingerprint are no sign of a forgery.
+	ada, _, _ := couple(t)
+	leader, err := readInvitation(invitationOf(ada, LeaderRole))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = make(filepath.Join(t.TempDir(), "ben"), HelperRole, InitOptions{
+		Join:         []string{invitationOf(ada, LeaderRole), invitationOf(ada, CollectorRole)},
+		Fingerprints: []string{leader.ID().Fingerprint()},
+	})
+	if !errors.Is(err, ErrFingerprint) || !strings.Contains(err.Error(), "1 for 2 invitations") {
+		t.Errorf("a fingerprint that is missing: %v", err)
+	}
+}
+
 func TestInitRefuses(t *testing.T) {
 	ada, ben, helper := couple(t)
 	answer := invitationOf(ben, HelperRole)

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/starling-agg/starling/deploy"
@@ -100,13 +102,17 @@ func initFailure(o deploy.InitOptions, err error) error {
 	var of *deploy.InvitationError
 	switch {
 	case errors.Is(err, deploy.ErrFingerprint):
-		hint = "call the owner, who sees it with: starling check " + filepath.Base(fileOf(err)) + "; then give it as --fingerprint"
+		hint = "call the owner, who sees it with: starling check DIR/invitations/" + filepath.Base(fileOf(err)) + "; then give it as --fingerprint, one for each --join"
 	case errors.Is(err, deploy.ErrOwnInvitation):
 		hint = "send it to the owner of the other party, who joins it"
 	case errors.Is(err, deploy.ErrJoined):
 		hint = "nothing is left to do if it is the right one; else begin anew in another directory: its keys follow from it"
 	case errors.Is(err, deploy.ErrExists):
 		hint = "name another directory, or --join alone"
+	case errors.Is(err, deploy.ErrApart):
+		hint = "the " + string(o.Role) + " is for another owner, in a directory of its own: starling init " + string(o.Role) + " --owner NAME --url URL --join FILE --fingerprint F DIR"
+	case errors.Is(err, syscall.ENOSPC):
+		return &failure{exitFailed, err, lastHint(err)}
 	case errors.Is(err, deploy.ErrStranger):
 		hint = "name the directory of the party that it is for"
 	case errors.As(err, &of) && !errors.Is(err, fs.ErrNotExist):
@@ -123,11 +129,21 @@ func fileOf(err error) string {
 	return ""
 }
 
+// mayBeYours says whether who runs these parties may run one of that role too.
+func mayBeYours(role deploy.Role, parties []deploy.Role) bool {
+	for _, apart := range []deploy.Role{deploy.HelperRole, deploy.RelayRole} {
+		if role == apart || slices.Contains(parties, apart) {
+			return false
+		}
+	}
+	return true
+}
+
 // writeMade says what was made, and what is next.
 func writeMade(e *env, o deploy.InitOptions, made *deploy.Made) error {
 	var b strings.Builder
 	for _, j := range made.Joined {
-		fmt.Fprintf(&b, "joined       the %s of %s %s\n", j.Role, j.Owner, j.URL)
+		b.WriteString(strings.TrimRight(fmt.Sprintf("joined       the %s of %s %s", j.Role, j.Owner, j.URL), " ") + "\n")
 	}
 	if made.Config != "" {
 		fmt.Fprintf(&b, "%-12s %s\ninvitation   %s\nfingerprint  %s\n", o.Role, made.Config, made.Invitation, made.Fingerprint)
@@ -138,16 +154,28 @@ func writeMade(e *env, o deploy.InitOptions, made *deploy.Made) error {
 	}
 	for _, role := range made.Missing {
 		fmt.Fprintf(&b, "Still to be joined: the invitation of the %s: starling init --join %s%s --fingerprint F %s\n", role, role, deploy.InvitationSuffix, o.Dir)
+		if mayBeYours(role, made.Parties) {
+			fmt.Fprintf(&b, "  or, if it is yours too: starling init %s --owner NAME%s %s\n", role, map[bool]string{role != deploy.CollectorRole: " --url URL"}[true], o.Dir)
+		}
 	}
 	if len(made.Missing) == 0 {
 		b.WriteString("Nothing is left to be joined. ")
-		switch {
-		case made.Config == "":
-			b.WriteString("With the recipe in place: starling serve\n")
-		case o.Role == deploy.CollectorRole:
-			fmt.Fprintf(&b, "With the recipe in place: starling collect %s\n", made.Config)
+		config := filepath.Join(o.Dir, string(o.Role)+".toml")
+		switch o.Role {
+		case "":
+			b.WriteString("With the recipe in place:")
+			for _, role := range made.Parties {
+				if role != deploy.CollectorRole {
+					fmt.Fprintf(&b, "\n  starling serve %s %s", role, filepath.Join(o.Dir, string(role)+".toml"))
+				}
+			}
+			b.WriteString("\n")
+		case deploy.CollectorRole:
+			fmt.Fprintf(&b, "With the recipe in place: starling collect %s\n", config)
+		case deploy.RelayRole:
+			fmt.Fprintf(&b, "Next: starling serve relay %s\n", config)
 		default:
-			fmt.Fprintf(&b, "With the recipe in place: starling serve %s %s\n", o.Role, made.Config)
+			fmt.Fprintf(&b, "With the recipe in place: starling serve %s %s\n", o.Role, config)
 		}
 	}
 	_, err := e.stdout.Write([]byte(b.String()))
