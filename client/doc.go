@@ -17,4 +17,9 @@
 //
 // A [Client] is safe for concurrent use. It keeps no record of what was answered: a person who may answer in a bounded
 // number of rounds (the claim's) is counted by the caller.
+//
+// Around it: package answer reads answers as people type them, package sender carries them
+// to the servers, package participate tosses the coins of a recipe and keeps the ledger of
+// what was spent, and package clienttest has servers for tests. Here report.go makes a
+// report, upload.go sends it, keys.go and manifests.go find the keys to seal to.
 package client

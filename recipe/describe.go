@@ -65,6 +65,8 @@ type Particulars struct {
 	BothHonest *Loss
 	// ProvedBound is what devices that randomize prove; nil for others.
 	ProvedBound *ProvedBound
+	// Width is how many columns the words may take, 108 if 0 or more.
+	Width int
 }
 
 // Describe writes the recipe for people: what is asked, of whom, who sees what, the guarantee and what is left of it
@@ -78,7 +80,7 @@ func (r *Recipe) Describe(w io.Writer, p Particulars) error {
 	var b strings.Builder
 	line := func(label, format string, args ...any) {
 		text := fmt.Sprintf(format, args...)
-		for i, part := range prose.Wrap(text, 92) {
+		for i, part := range prose.Wrap(text, prose.Columns(p.Width, 108)-16) {
 			if i > 0 {
 				label = ""
 			}

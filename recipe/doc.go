@@ -54,5 +54,12 @@
 // guarantee makes no other recipe. The DAP task follows from the recipe alone ([Recipe.Task]):
 // task_info is the recipe's id, so the id, and through it every choice, is authenticated by each encrypted share.
 //
+// # Where to look
+//
+// recipe.go has the six choices, validate.go what is refused of them, wire.go, file.go and
+// registry.go the bytes; each query, randomizer and noise has a file of its name; words.go
+// and describe.go say a recipe to people, query.go reads what they type. Package account
+// makes a recipe and computes its guarantee, package plan works backwards to one.
+//
 // The package is pure: no network, clock, log or goroutine.
 package recipe

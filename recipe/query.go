@@ -138,7 +138,7 @@ func ParseQuery(s string) (Query, error) {
 	}
 	q := queries[i]
 	if len(n) != q.numbers {
-		return nil, fmt.Errorf("%s takes %d numbers, as in %q", name, q.numbers, name+strings.Repeat(":8", q.numbers))
+		return nil, fmt.Errorf("%s takes %s, as in %q", name, count(uint64(q.numbers), "number", "numbers"), name+strings.Repeat(":8", q.numbers))
 	}
 	made := q.make(n)
 	if form := made.Form(); form != YesOrNo && form != Number && n[0] > maxTyped {

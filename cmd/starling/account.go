@@ -142,7 +142,7 @@ func accountSetup(flags *flag.FlagSet) func(context.Context, *env, []string) err
 			return e.json(a)
 		}
 		var text strings.Builder
-		if _, err := a.WriteTo(&text); err != nil {
+		if err := a.WriteText(&text, e.prose()); err != nil {
 			return err
 		}
 		_, err = fmt.Fprint(e.stdout, text.String())

@@ -208,7 +208,11 @@ func writeResult(e *env, r *recipe.Recipe, x *collector.Result) error {
 		}
 	} else {
 		for i, v := range x.Estimate {
-			fmt.Fprintf(e.stdout, "%6s  %.6g  (95 %% interval %.6g to %.6g)\n", r.Label(i), v, x.Interval95[i][0], x.Interval95[i][1])
+			label := r.Label(i)
+			if form := r.Query.Form(); form == recipe.YesOrNo || form == recipe.Number {
+				label = r.Query.Part()
+			}
+			fmt.Fprintf(e.stdout, "%6s  %.6g  (95 %% interval %.6g to %.6g)\n", label, v, x.Interval95[i][0], x.Interval95[i][1])
 		}
 	}
 	_, err := io.WriteString(e.stdout, "\n"+strings.Join(prose.Wrap(h.Caption, min(e.columns(), 100)), "\n")+"\n")

@@ -200,7 +200,7 @@ func (a *asking) unanswered(ctx context.Context, asked *question.AskError) error
 	switch {
 	case ctx.Err() != nil && asked.Pending:
 		return &failure{exitInterrupted, errors.New("interrupted; what was asked is kept, and the leader goes on with it"),
-			"starling collect goes on waiting for the same answer; starling why leader.toml says what it waits for"}
+			"starling collect " + a.file + " goes on waiting for the same answer; starling why leader.toml says what it waits for"}
 	case ctx.Err() != nil:
 		return &failure{exitInterrupted, errors.New("interrupted before anything was asked"), "starling collect begins again"}
 	case errors.Is(err, context.DeadlineExceeded):
@@ -233,5 +233,5 @@ func (a *asking) unanswered(ctx context.Context, asked *question.AskError) error
 	case errors.Is(err, collector.ErrAnswer), errors.Is(err, collector.ErrState):
 		return err
 	}
-	return &failure{exitUnreachable, err, "starling status"}
+	return &failure{exitUnreachable, err, "starling doctor " + a.file + " says what answers; who runs the leader sees more with starling status leader.toml"}
 }

@@ -16,6 +16,8 @@ type env struct {
 	stdout, stderr io.Writer
 	// width of the terminal on stdout in columns, 0 where stdout is none.
 	width int
+	// asked is the width that $COLUMNS asks for, terminal or not; 0 where it asks for none.
+	asked int
 	// watched: stderr is a terminal, so progress may redraw its line.
 	watched bool
 	// plain: the terminal takes ASCII only.

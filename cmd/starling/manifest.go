@@ -211,8 +211,17 @@ func writeNew(path string, mode fs.FileMode, b []byte) error {
 	} else if err != nil {
 		return ofInput(err, "name a file in a directory that can be written to")
 	}
-	_, err = f.Write(b)
-	return errors.Join(err, f.Close())
+	return fillNew(f, b)
+}
+
+// fillNew writes a new file, and removes what a full disk took of it, so that the same
+// command can be typed again.
+func fillNew(f *os.File, b []byte) error {
+	_, err := f.Write(b)
+	if err = errors.Join(err, f.Close()); err != nil {
+		err = errors.Join(err, os.Remove(f.Name()))
+	}
+	return err
 }
 
 const noManifest = "starling manifest new --help says how to make one"

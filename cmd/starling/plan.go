@@ -148,7 +148,7 @@ answer every --separation rounds or less often.
 				if *asJSON {
 					err = e.json(p)
 				} else {
-					_, err = p.WriteTo(e.stdout)
+					err = p.WriteText(e.stdout, e.prose())
 				}
 				if err == nil && !p.Fits {
 					return failf(exitCheck, "the plan says what it would take", "the goal is out of reach of %d people", g.People)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"sync"
@@ -13,11 +14,11 @@ import (
 
 // columns is how wide text for people may be.
 func (e *env) columns() int {
-	if e.width == 0 {
-		return 100
-	}
-	return e.width
+	return cmp.Or(e.prose(), 100)
 }
+
+// prose is how wide whoever reads wants text to be, 0 where nobody said.
+func (e *env) prose() int { return cmp.Or(e.asked, e.width) }
 
 // A progress shows how far long work is, on stderr: a line that redraws itself on a terminal, else one line a phase.
 type progress struct {

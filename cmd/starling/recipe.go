@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"strings"
@@ -40,6 +41,7 @@ func (e *env) showRecipe(r *recipe.Recipe, asJSON bool) error {
 // show writes what a recipe asks, and what was computed about it.
 func (e *env) show(r *recipe.Recipe, said recipe.Particulars, asJSON bool) error {
 	if !asJSON {
+		said.Width = e.prose()
 		return r.Describe(e.stdout, said)
 	}
 	b, err := r.JSON(said)
@@ -174,6 +176,7 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unit
 					return err
 				}
 				warnLoose(e.stderr, r)
+				warnOver(e.stderr, r, time.Now())
 				if *asJSON {
 					return e.showRecipe(r, true)
 				}
@@ -193,6 +196,17 @@ func warnKeyless(e *env, r *recipe.Recipe) {
 	}
 }
 
+// warnOver says where nobody can answer a recipe any more.
+func warnOver(w io.Writer, r *recipe.Recipe, now time.Time) {
+	between, ok := r.Window.(recipe.Between)
+	if !ok {
+		return
+	}
+	if end, err := r.TimePrecision.Begin(between.End); err == nil && !now.Before(end) {
+		fmt.Fprintf(w, "Its time ended at %s, so no device answers it, and a recipe never changes: make another with a later --to\n", end.Format(time.RFC3339))
+	}
+}
+
 // writeRecipe writes a recipe with its certificate to a new file, and says how long that is
 // in bytes.
 func writeRecipe(r *recipe.Recipe, path string) (size int, err error) {
@@ -209,8 +223,7 @@ func writeRecipe(r *recipe.Recipe, path string) (size int, err error) {
 	if err != nil {
 		return 0, ofInput(err, "name a file in a directory that can be written to")
 	}
-	_, err = f.Write(b)
-	return len(b), errors.Join(err, f.Close())
+	return len(b), fillNew(f, b)
 }
 
 func usageOf(path string, err error) error {

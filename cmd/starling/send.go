@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"os"
 	"slices"
 
@@ -166,17 +167,32 @@ func (x *sending) many(ctx context.Context, e *env, values []client.Value, units
 	}
 	sent, err := s.Send(ctx, values)
 	if err != nil {
-		code, hint := exitUnreachable, hintOfAnswer(err)
-		if ctx.Err() != nil {
-			code, hint = exitInterrupted, ""
-		} else if distrusted(err) {
-			code, hint = exitCheck, cmp.Or(hintOfTrust(err), "starling recipe show "+x.file)
-		} else if errors.As(err, new(*client.ValueError)) {
-			code, hint = exitInput, "starling recipe show "+x.file
-		}
-		return &failure{code, err, hint}
+		return x.unsent(ctx, err)
 	}
 	return x.printSent(e, sent, units)
+}
+
+// unsent gives exit codes and hints to what kept answers from being sent.
+func (x *sending) unsent(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return &failure{exitInterrupted, err, x.unanswered()}
+	case distrusted(err):
+		return &failure{exitCheck, err, cmp.Or(hintOfTrust(err), "starling recipe show "+x.file)}
+	case errors.Is(err, client.ErrWindow):
+		return &failure{exitCheck, err, "starling recipe show " + x.file + " says when it is answered: wait, or get the recipe that follows it"}
+	case errors.As(err, new(*client.ValueError)):
+		return &failure{exitInput, err, "starling recipe show " + x.file}
+	}
+	return &failure{exitUnreachable, err, hintOfAnswer(err)}
+}
+
+// unanswered says who may be away when somebody stopped waiting.
+func (x *sending) unanswered() string {
+	if x.options.Manifest != nil {
+		return "it was tried again and again: relay and gateway have to run, and who runs them sees it with starling status relay.toml or gateway.toml"
+	}
+	return "send again what was not acknowledged; who runs leader and helper sees how they are with starling status leader.toml or helper.toml"
 }
 
 // printSent says what became of answers of many people.
@@ -314,5 +330,8 @@ func hintOfAnswer(err error) string {
 	if refused := new(ohttp.RefusedError); errors.As(err, &refused) && refused.Reason == ohttp.ReasonKey {
 		return "the manifest is of an epoch that is over: get the present one from where this one came"
 	}
-	return cmp.Or(hintOfCertificate(err), "check that leader and helper run: starling status")
+	if problem := new(dap.Problem); errors.As(err, &problem) && problem.HTTPStatus() >= http.StatusInternalServerError {
+		return "the server is there and cannot take it: who runs it finds the reason in its log, a full disk (df -h) say; starling doctor leader.toml. Then send again"
+	}
+	return cmp.Or(hintOfCertificate(err), "leader and helper have to run: who runs them sees it with starling status leader.toml or helper.toml; then send again")
 }

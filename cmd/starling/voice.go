@@ -50,7 +50,7 @@ func failf(code int, hint, format string, args ...any) error {
 
 // A deployment is what most configurations are missing from, a recipe what most recipe files are.
 const (
-	noDeployment = "starling lab --keep demo makes a deployment to try, in demo/"
+	noDeployment = "name the file where it is, as in DIR/leader.toml; starling init --help makes parties of your own, and starling lab --keep demo a deployment to try, in demo/"
 	noRecipe     = "starling recipe new --help says how to make one"
 )
 

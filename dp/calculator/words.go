@@ -38,9 +38,10 @@ func (a *Answer) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// WriteTo writes the answer for people: a sentence, then the numbers and what they stand
-// on.
-func (a *Answer) WriteTo(w io.Writer) (int64, error) {
+// WriteText writes the answer for people, at most width columns wide, 100 if 0 or more: a
+// sentence, then the numbers and what they stand on.
+func (a *Answer) WriteText(w io.Writer, width int) error {
+	width = prose.Columns(width, 100)
 	q := &a.Question
 	var b strings.Builder
 	if q.Solve != "" {
@@ -59,12 +60,12 @@ func (a *Answer) WriteTo(w io.Writer) (int64, error) {
 	}
 	sentence := b.String()
 	b.Reset()
-	for _, s := range prose.Wrap(sentence, 100) {
+	for _, s := range prose.Wrap(sentence, width) {
 		b.WriteString(s + "\n")
 	}
 	b.WriteString("\n")
 	line := func(label, format string, args ...any) {
-		for _, s := range prose.Wrap(fmt.Sprintf(format, args...), 86) {
+		for _, s := range prose.Wrap(fmt.Sprintf(format, args...), width-14) {
 			fmt.Fprintf(&b, "%-14s%s\n", label, s)
 			label = ""
 		}
@@ -93,8 +94,8 @@ func (a *Answer) WriteTo(w io.Writer) (int64, error) {
 		}
 		line(label, "- %s", s)
 	}
-	n, err := io.WriteString(w, b.String())
-	return int64(n), err
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 // solved is the value that was solved for, on its safe side.

@@ -6,6 +6,15 @@ import (
 	"unicode/utf8"
 )
 
+// Columns is how wide text of up to full columns is on a terminal of a given width: all
+// of it where that is 0 or wider, and never less than 40, below which words stand alone.
+func Columns(width, full int) int {
+	if width == 0 {
+		return full
+	}
+	return min(max(width, 40), full)
+}
+
 // Wrap breaks text at spaces into lines of at most width runes; a longer word has a line
 // to itself. A newline in text always begins a line.
 func Wrap(text string, width int) []string {

@@ -5,6 +5,14 @@ import (
 	"testing"
 )
 
+func TestColumns(t *testing.T) {
+	for width, want := range map[int]int{0: 108, 1: 40, 60: 60, 108: 108, 300: 108} {
+		if got := Columns(width, 108); got != want {
+			t.Errorf("%d columns: %d, want %d", width, got, want)
+		}
+	}
+}
+
 func TestWrap(t *testing.T) {
 	for _, c := range []struct {
 		text  string

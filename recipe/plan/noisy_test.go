@@ -50,7 +50,7 @@ func TestNoisy(t *testing.T) {
 			}
 		}
 		var text strings.Builder
-		if _, err := p.WriteTo(&text); err != nil || !strings.Contains(text.String(), "of delta in each") {
+		if err := p.WriteText(&text, 0); err != nil || !strings.Contains(text.String(), "of delta in each") {
 			t.Errorf("%s: %v\n%s", name, err, &text)
 		}
 		if j, err := json.Marshal(p); err != nil || !strings.Contains(string(j), `"proved_bound":{"bound":`) {

@@ -90,7 +90,7 @@ func TestSeriesWithin(t *testing.T) {
 		t.Errorf("with as many people as it takes: %+v, %v", q.Needs, err)
 	}
 	var b strings.Builder
-	if _, err := p.WriteTo(&b); err != nil {
+	if err := p.WriteText(&b, 0); err != nil {
 		t.Fatal(err)
 	}
 	text := strings.Join(strings.Fields(b.String()), " ")

@@ -64,7 +64,7 @@ func TestVectors(t *testing.T) {
 		t.Errorf("%s, %v", b, err)
 	}
 	var text strings.Builder
-	if _, err := p.WriteTo(&text); err != nil || !strings.Contains(text.String(), "pine32: 58676 bytes a report") ||
+	if err := p.WriteText(&text, 0); err != nil || !strings.Contains(text.String(), "pine32: 58676 bytes a report") ||
 		!strings.Contains(text.String(), "to 5000 numbers: ") || !strings.Contains(string(b), `"lost_by_projection":`) {
 		t.Errorf("%v\n%s", err, &text)
 	}

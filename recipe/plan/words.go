@@ -198,12 +198,12 @@ func (p *Plan) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// WriteTo writes the plan for people.
-func (p *Plan) WriteTo(w io.Writer) (int64, error) {
+// WriteText writes the plan for people, at most width columns wide; 108 if 0 or more.
+func (p *Plan) WriteText(w io.Writer, width int) error {
 	g := &p.Goal
 	var b strings.Builder
 	line := func(label, format string, args ...any) {
-		for _, s := range prose.Wrap(fmt.Sprintf(format, args...), 92) {
+		for _, s := range prose.Wrap(fmt.Sprintf(format, args...), prose.Columns(width, 108)-16) {
 			b.WriteString(strings.TrimRight(fmt.Sprintf("%-16s%s", label, s), " ") + "\n")
 			label = ""
 		}
@@ -310,8 +310,8 @@ func (p *Plan) WriteTo(w io.Writer) (int64, error) {
 		instead = append(instead, s)
 	}
 	items("Instead", instead)
-	n, err := io.WriteString(w, b.String())
-	return int64(n), err
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 // stated is the plan's loss as a recipe's.
