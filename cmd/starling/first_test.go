@@ -252,7 +252,7 @@ func TestEveryPartysFile(t *testing.T) {
 		if role != deploy.CollectorRole {
 			args = append(args, "--url", "https://"+string(role)+".example/")
 		}
-		if out, code := run(append(args, dir)...); code != exitDone {
+		if out, code := run(append(args, filepath.Join(dir, string(role)))...); code != exitDone {
 			t.Fatalf("init %s: %s", role, out)
 		}
 	}
@@ -272,7 +272,7 @@ func TestEveryPartysFile(t *testing.T) {
 			if wanted == deploy.CollectorRole {
 				args = []string{"collect"}
 			}
-			out, code := run(append(args, filepath.Join(dir, string(is)+".toml"))...)
+			out, code := run(append(args, filepath.Join(dir, string(is), string(is)+".toml"))...)
 			says := fmt.Sprintf("it is the %s's configuration, and the %s's is wanted", is, wanted)
 			if code != exitInput || !strings.Contains(out, says) || !strings.Contains(out, "hint: ") {
 				t.Errorf("%s given the %s's: exit code %d, want %d and %q:\n%s", wanted, is, code, exitInput, says, out)
