@@ -299,7 +299,10 @@ func resize(b []byte, size int64) []byte {
 		return b[:size]
 	}
 	old := len(b)
-	b = slices.Grow(b, max(int(size)-old, old))[:size] // files grow page by page
+	if size > int64(cap(b)) { // files grow page by page
+		b = slices.Grow(b, max(int(size)-old, old))
+	}
+	b = b[:size]
 	clear(b[old:])
 	return b
 }
