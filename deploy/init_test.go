@@ -223,8 +223,8 @@ func TestInitFront(t *testing.T) {
 }
 
 // TestInitRefuses: what cannot be right is refused with its reason, and leaves both
-// directories as they were.
-// TestInitKeepsApart: nobody makes, in one directory, parties that together know what neither may.
+// directories as they were. TestInitKeepsApart: nobody makes, in one directory, parties
+// that together know what neither may.
 func TestInitKeepsApart(t *testing.T) {
 	make := func(dir string, role Role, others InitOptions) error {
 		o := others

@@ -63,8 +63,8 @@ type Person struct {
 
 // OpenPerson opens a person's home and holds the recipe and the manifest against what is
 // known there. It fails with *[DirError], *[BusyError], and as [Home.Validate],
-// participate.OpenLedger, client.OpenMemory, client.NewManifests, participate.Device.Consider and
-// participate.NewPlan do.
+// participate.OpenLedger, client.OpenMemory, client.NewManifests,
+// participate.Device.Consider and participate.NewPlan do.
 func OpenPerson(ctx context.Context, o Options, h Home) (_ *Person, err error) {
 	if err := h.Validate(); err != nil {
 		return nil, fmt.Errorf("sender: %w", err)

@@ -84,7 +84,8 @@ func TestOneNumberHasItsName(t *testing.T) {
 	}
 }
 
-// TestNewFileIsWholeOrNone: a file that could not be written does not stand in the way of the next try.
+// TestNewFileIsWholeOrNone: a file that could not be written does not stand in the way of
+// the next try.
 func TestNewFileIsWholeOrNone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new")
 	for _, flag := range []int{os.O_RDONLY, os.O_WRONLY} {

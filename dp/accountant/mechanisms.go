@@ -213,9 +213,10 @@ func laplaceRate(scale release.Rational, c release.Contribution, n release.Neigh
 // poissonSample is a release about a random part of the records, each kept independently
 // and secretly with probability Rate.
 //
-// If everyone else holds -C and one person +C, the sum and the exact count together single that person out, so the
-// amplification is proved only where something hides the count, such as dummy reports, and is accounted as an event of
-// its own: a release.CountedPoisson is refused.
+// If everyone else holds -C and one person +C, the sum and the exact count together
+// single that person out, so the amplification is proved only where something hides the
+// count, such as dummy reports, and is accounted as an event of its own: a
+// release.CountedPoisson is refused.
 type poissonSample struct {
 	Event event
 	Rate  float64

@@ -108,10 +108,10 @@ type ZCDP struct{ Rho float64 }
 type LocalDP struct{ Epsilon0, Delta0 float64 }
 
 // Shuffled is the messages of People honest people, the person's own included, of which
-// nobody knows who sent which. Neighbours are those of a message, of which another, or one
-// of nobody, takes the place of the person's. Redraw is the probability with which a device draws again
-// (docs/proofs/device-noise.md, theorem 2). It is a mechanism, and not a [Shuffle] of one,
-// where the people are those that a sample takes.
+// nobody knows who sent which. Neighbours are those of a message, of which another, or
+// one of nobody, takes the place of the person's. Redraw is the probability with which a
+// device draws again (docs/proofs/device-noise.md, theorem 2). It is a mechanism, and not
+// a [Shuffle] of one, where the people are those that a sample takes.
 type Shuffled struct {
 	Message Message
 	People  uint64

@@ -54,7 +54,8 @@ func (c Common) Backup(ctx context.Context, w io.Writer) error {
 	return backup.Send(ctx, c.p.Local, c.p.opt.FS, c.p.opt.Clock, w)
 }
 
-// Audit lists the violations of what must hold of the store and of the keys, in words; none is good.
+// Audit lists the violations of what must hold of the store and of the keys, in words;
+// none is good.
 func (c Common) Audit(ctx context.Context) ([]string, error) {
 	faults, err := c.p.Store.Audit(ctx)
 	if err != nil {

@@ -26,7 +26,8 @@ type InboxOptions struct {
 	MaxInFlight int64
 	// MaxUnsorted bounds the bytes acknowledged and not yet sorted; above it Put returns ErrBusy. Default 1 GiB.
 	MaxUnsorted int64
-	// RotateBytes closes a log file and hands it to the sorter once it holds so much; default 4 MiB.
+	// RotateBytes closes a log file and hands it to the sorter once it holds so much;
+	// default 4 MiB.
 	RotateBytes int64
 	// Unnamed are segment files that no row names: a log that was noted, and from which one
 	// of them was cut, was sorted, and the row went back.

@@ -216,8 +216,8 @@ func wasThisVersion(head []byte) bool {
 const firstRead = 16 << 10
 
 // openDirectory lists the slices of an object, as its head has them. The error matches
-// [ErrCorrupt] if the object is not whole, [ErrNewer] if a newer version wrote it, and what the
-// store said where that did not answer.
+// [ErrCorrupt] if the object is not whole, [ErrNewer] if a newer version wrote it, and
+// what the store said where that did not answer.
 func openDirectory(ctx context.Context, store payload.Store, object string) (directory, error) {
 	fail := func(err error) (directory, error) {
 		return nil, fmt.Errorf("segment: directory of %s: %w", object, err)

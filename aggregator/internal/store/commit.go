@@ -25,11 +25,12 @@ type Commit struct {
 	// Conduct is how the peer answered, which CommitSegment enters; nil where it was not asked.
 	Conduct *Conduct
 
-	// Final says that no step follows in this aggregation job: the body kept with the resource is dropped, which still
-	// held the sealed reports.
+	// Final says that no step follows in this aggregation job: the body kept with the
+	// resource is dropped, which still held the sealed reports.
 	Final bool
 
-	// Fold is called once, when replays (report_replayed) and closed batches (batch_collected) are known. verdict[i] is
-	// zero for a kept candidate. It returns one share per batch, nil where nothing was kept.
+	// Fold is called once, when replays (report_replayed) and closed batches
+	// (batch_collected) are known. verdict[i] is zero for a kept candidate. It returns
+	// one share per batch, nil where nothing was kept.
 	Fold func(verdict []dap.ReportError) ([]*vdaf.AggShare, error)
 }

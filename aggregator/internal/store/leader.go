@@ -11,8 +11,9 @@ import (
 // Longest is more than any lease or back-off.
 const Longest = 24 * time.Hour
 
-// A Lease is a claim on a piece of work. Token is random and fences every later write; a claim whose lease has run out
-// may be given to another worker, after which writes with the old token fail with ErrStaleLease.
+// A Lease is a claim on a piece of work. Token is random and fences every later write; a
+// claim whose lease has run out may be given to another worker, after which writes with
+// the old token fail with ErrStaleLease.
 type Lease struct {
 	Token    [16]byte
 	Expires  time.Time
@@ -28,8 +29,8 @@ type SegmentJob struct {
 	Sent    *Sent // nil until SaveSent
 }
 
-// Sent is what makes a retry send the same bytes: which reports of the segment are in the job, what the helper has said so
-// far, and the digest of the last request.
+// Sent is what makes a retry send the same bytes: which reports of the segment are in the
+// job, what the helper has said so far, and the digest of the last request.
 type Sent struct {
 	Accepted []byte // bitmap over the segment's reports, least significant bit first
 	Step     uint16 // of the last request; 0 is the init request
@@ -95,12 +96,14 @@ type Leader interface {
 	// are below the minimum, or to a new batch with an id from crypto/rand. Those of the
 	// tasks in except are left where they are.
 	ClaimSegments(ctx context.Context, now time.Time, lease time.Duration, n int, except ...dap.TaskID) ([]*SegmentJob, error)
-	// SaveSent records what is about to be sent, before the first byte leaves, and extends the lease to expires if that is
-	// later. Again with the same Step and Digest is harmless, and so is the next Step with the answer to the one before;
-	// anything else is ErrDifferent, or ErrBusy where the job of that Location is Shared.
+	// SaveSent records what is about to be sent, before the first byte leaves, and
+	// extends the lease to expires if that is later. Again with the same Step and Digest
+	// is harmless, and so is the next Step with the answer to the one before; anything
+	// else is ErrDifferent, or ErrBusy where the job of that Location is Shared.
 	SaveSent(ctx context.Context, j *SegmentJob, s *Sent, expires time.Time) error
-	// Shared says whether another segment that waits is past the first step of the job of that location: segments of the same
-	// reports make the same job, and one of them alone may go on with it.
+	// Shared says whether another segment that waits is past the first step of the job of
+	// that location: segments of the same reports make the same job, and one of them
+	// alone may go on with it.
 	Shared(ctx context.Context, j *SegmentJob, location string) (bool, error)
 	// RetrySegment gives the claim back, to be claimed again after the given time.
 	RetrySegment(ctx context.Context, j *SegmentJob, after time.Time, why string) error

@@ -10,7 +10,8 @@ import (
 	"github.com/starling-agg/starling/vdaf"
 )
 
-// Frozen is a collection whose batch can no longer change: what the leader asks the helper for, and asks again after a crash.
+// Frozen is a collection whose batch can no longer change: what the leader asks the
+// helper for, and asks again after a crash.
 type Frozen struct {
 	Selection Selection
 	Count     uint64
@@ -34,7 +35,8 @@ type Release struct {
 	Count     uint64 // expected; ErrMismatch where the store's own differ
 	Checksum  dap.Checksum
 	Debit     string // what the ledger records: mechanism and parameters, human readable
-	// Series is this release's part in noise that is correlated over releases; nil where each has noise of its own.
+	// Series is this release's part in noise that is correlated over releases; nil where
+	// each has noise of its own.
 	Series *Series
 	// Draw returns the noise of this release alone for the sum, which it leaves as it is.
 	// Nil where there is nothing to draw.
@@ -109,11 +111,11 @@ type Released struct {
 
 // Releases are the ledger and what was given out.
 type Releases interface {
-	// Order says whether correlated noise may be drawn for a selection after what was released: nil, or a *[correlated.OrderError].
-	// Release asks again.
+	// Order says whether correlated noise may be drawn for a selection after what was
+	// released: nil, or a *[correlated.OrderError]. Release asks again.
 	Order(ctx context.Context, task dap.TaskID, s *Series, sel Selection) error
-	// Release closes the batch and stores the response, once; see Release. A resource that is Ready returns its stored
-	// response without calling Build.
+	// Release closes the batch and stores the response, once; see Release. A resource
+	// that is Ready returns its stored response without calling Build.
 	Release(ctx context.Context, rel *Release) (response []byte, err error)
 	// Ledger says how far the releases of a task are. It outlives the task's retirement.
 	Ledger(ctx context.Context, task dap.TaskID) (Ledger, error)

@@ -37,8 +37,9 @@ type Resource struct {
 	Problem  *dap.Problem // when Failed
 	Frozen   *Frozen      // collections: set by Freeze
 	Created  time.Time
-	// Again: an aggregation job of the same bytes had its answer and was deleted. This one is a duplicate that came late;
-	// its reports are replays, also those that were refused before for a reason that may have passed.
+	// Again: an aggregation job of the same bytes had its answer and was deleted. This
+	// one is a duplicate that came late; its reports are replays, also those that were
+	// refused before for a reason that may have passed.
 	Again bool
 }
 
@@ -60,12 +61,14 @@ type Resources interface {
 	// request that overlaps a closed batch is ErrOverlap.
 	Create(ctx context.Context, kind Kind, task dap.TaskID, id string, body []byte, keep bool, sel *Selection, now time.Time) (r *Resource, made bool, err error)
 	Resource(ctx context.Context, kind Kind, task dap.TaskID, id string) (*Resource, error)
-	// Delete removes the resource from sight; replay and collected marks stay. A draining collection's hold on its batch
-	// goes. One that is frozen and not yet answered is ErrBusy: the helper may have closed the batch already, and without
-	// the hold reports would enter a batch that it refuses.
+	// Delete removes the resource from sight; replay and collected marks stay. A draining
+	// collection's hold on its batch goes. One that is frozen and not yet answered is
+	// ErrBusy: the helper may have closed the batch already, and without the hold reports
+	// would enter a batch that it refuses.
 	Delete(ctx context.Context, kind Kind, task dap.TaskID, id string) error
-	// PendingResources lists resources of a kind that wait for a worker, at most n: the oldest of each task, then the next
-	// of each, so that no task hides another's behind its own.
+	// PendingResources lists resources of a kind that wait for a worker, at most n: the
+	// oldest of each task, then the next of each, so that no task hides another's behind
+	// its own.
 	PendingResources(ctx context.Context, kind Kind, n int) ([]*Resource, error)
 	// Fail ends a resource with a problem document that it answers from now on. Its hold
 	// on a batch goes. Again is harmless; ErrDifferent if the resource is Ready. Of

@@ -7,7 +7,8 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// Counts are a task's ledger of reports. At rest Acknowledged = Aggregated + the sum of Rejected + what waits in segments.
+// Counts are a task's ledger of reports. At rest Acknowledged = Aggregated + the sum of
+// Rejected + what waits in segments.
 type Counts struct {
 	Acknowledged uint64                     // reports in committed logs (duplicates included); helper: in answered jobs
 	Waiting      uint64                     // in segments not yet finished

@@ -60,8 +60,8 @@ func (b *auditBatch) String() string {
 	return fmt.Sprintf("task %v bucket %d", b.task.ID, b.bucket)
 }
 
-// Audit implements [store.Engine]. It reads every run file and so takes time in proportion to all reports ever
-// aggregated; the store stays usable meanwhile.
+// Audit implements [store.Engine]. It reads every run file and so takes time in
+// proportion to all reports ever aggregated; the store stays usable meanwhile.
 func (s *Store) Audit(ctx context.Context) ([]string, error) {
 	a := &auditor{s: s, byID: make(map[batchKey]int), retired: make(map[int64]bool), files: make(map[string]int64)}
 	if err := s.view(ctx, "audit", a.rows); err != nil {

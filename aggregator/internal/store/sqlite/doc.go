@@ -17,8 +17,8 @@
 //
 // One process owns the database, so the locks of package store are in its memory; handles
 // on one engine share them, and each reads the replay protection for itself. Database
-// transactions are serial and short; nothing that costs (proofs, folding, drawing noise, sealing, writing run
-// files) happens inside one. Instead, in this order:
+// transactions are serial and short; nothing that costs (proofs, folding, drawing noise,
+// sealing, writing run files) happens inside one. Instead, in this order:
 //
 //   - a lock per resource makes each reply and each release happen once;
 //   - a gate per task is held shared by commits, from the first look at a batch to the end of the transaction, and
