@@ -19,7 +19,8 @@ import (
 
 const module = "github.com/starling-agg/starling"
 
-// floors, from the ground up: a package may import packages of its own wing and of lower floors.
+// floors, from the ground up: a package may import packages of its own wing and of lower
+// floors.
 var floors = [][]string{
 	{"internal/wire", "internal/faults"},
 	{"internal/disk", "sealed", "internal/endpoint", "internal/prose", "internal/outward", "internal/buffer"},
@@ -284,7 +285,8 @@ func imports(t *testing.T) map[string][]string {
 	return all
 }
 
-// reached lists the packages that a package imports, and those that these import, and so on.
+// reached lists the packages that a package imports, and those that these import, and so
+// on.
 func reached(p *pkg, imports map[string][]string) []string {
 	seen := map[string]bool{}
 	var list []string
@@ -321,7 +323,8 @@ func TestPartiesMeetOnlyInBytes(t *testing.T) {
 	}
 }
 
-// TestProductCode reads every file that ships: no test library, no toy randomness, no exit below cmd.
+// TestProductCode reads every file that ships: no test library, no toy randomness, no
+// exit below cmd.
 func TestProductCode(t *testing.T) {
 	banned := map[string]string{
 		"testing":      "product code never imports testing",
@@ -454,7 +457,8 @@ func literal(x ast.Expr) (float64, bool) {
 	return v, err == nil
 }
 
-// TestInlineSlack: what TestSlackIsSaidOnce looks for is found where it is, and not elsewhere.
+// TestInlineSlack: what TestSlackIsSaidOnce looks for is found where it is, and not
+// elsewhere.
 func TestInlineSlack(t *testing.T) {
 	for code, want := range map[string]bool{
 		"x * (1 + 1e-12)": true, "x*(1-1e-9)": true, "1e-6 + 1": true, "1 + 0x1p-40": true, "1 + 1e-15*n": true, "outward.Widened(x, 5e-6)": true,
@@ -472,8 +476,8 @@ func TestInlineSlack(t *testing.T) {
 	}
 }
 
-// TestFloors: every wing stands on one floor and is drawn once, and the plan in doc.go names every package that others may import,
-// each wing on a line of its own.
+// TestFloors: every wing stands on one floor and is drawn once, and the plan in doc.go
+// names every package that others may import, each wing on a line of its own.
 func TestFloors(t *testing.T) {
 	seen := map[string]bool{}
 	for _, wing := range slices.Concat(floors...) {
@@ -542,8 +546,8 @@ func TestPackageComments(t *testing.T) {
 	}
 }
 
-// TestNoReplace: no module of the repository replaces another, so that each is built from what it says. A workspace puts a
-// module together with the product.
+// TestNoReplace: no module of the repository replaces another, so that each is built from
+// what it says. A workspace puts a module together with the product.
 func TestNoReplace(t *testing.T) {
 	found := 0
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {

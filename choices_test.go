@@ -8,9 +8,9 @@ import (
 )
 
 // choiceFiles is in how many files of product code the type of a choice is named at most.
-// A choice has a file of its own with its bytes, words, bounds, estimates and releases, and
-// a list that knows it; what else names it should ask it instead. Numbers, above the aim of 3
-// for randomizers, 4 for noise and 6 for queries or below, only ever fall.
+// A choice has a file of its own with its bytes, words, bounds, estimates and releases,
+// and a list that knows it; what else names it should ask it instead. Numbers, above the
+// aim of 3 for randomizers, 4 for noise and 6 for queries or below, only ever fall.
 var choiceFiles = map[string]int{
 	"KRR": 3, "RAPPOR": 3, "PGR": 1, "NoRandomizer": 2, "Gaussian": 3,
 	"DiscreteGaussian": 2, "DiscreteLaplace": 2, "CorrelatedGaussian": 3, "NoNoise": 3,

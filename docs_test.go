@@ -158,7 +158,8 @@ func TestDependencies(t *testing.T) {
 // domainString is every string of ours that is hashed, signed or opens a file.
 var domainString = regexp.MustCompile(`^starl(ing [a-z]|[a-z]{3}$)`)
 
-// TestRegistry: every domain string stands in docs/registry.md. What talks to people in commands is left out.
+// TestRegistry: every domain string stands in docs/registry.md. What talks to people in
+// commands is left out.
 func TestRegistry(t *testing.T) {
 	registry := read(t, "docs/registry.md")
 	found := 0
@@ -197,8 +198,8 @@ func TestRegistry(t *testing.T) {
 // cited is a proof that Go code cites, with the theorems or sections that it means.
 var cited = regexp.MustCompile(`docs/proofs/([a-z-]+)\.md(?:, (theorem|section)s? (\d)(?: and (\d))?)?`)
 
-// TestProofs: every proof that the code cites is there with the theorem or section, every proof is cited, and every test that a
-// proof names is one.
+// TestProofs: every proof that the code cites is there with the theorem or section, every
+// proof is cited, and every test that a proof names is one.
 func TestProofs(t *testing.T) {
 	proofs := map[string]string{}
 	files, err := filepath.Glob("docs/proofs/*.md")

@@ -23,7 +23,8 @@ var absent = map[int]string{
 
 var stepLine = regexp.MustCompile(`Step (\d+) of one report: from ([^,]+), to ([^.]+)\.\s*$`)
 
-// TestWalk finds each step of one report in exactly one doc comment, and the same function in docs/one-report.md.
+// TestWalk finds each step of one report in exactly one doc comment, and the same
+// function in docs/one-report.md.
 func TestWalk(t *testing.T) {
 	found := map[int]string{}
 	for _, p := range packages(t) {

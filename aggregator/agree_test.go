@@ -39,8 +39,8 @@ func verifyKey(key [vdaf.VerifyKeySize]byte) func(*aggregator.Task) {
 	return func(t *aggregator.Task) { t.VerifyKeys = map[uint8][vdaf.VerifyKeySize]byte{7: key} }
 }
 
-// waitsBecause demands that uploads are refused for now, and that both sides' operators read
-// what differs and what to type.
+// waitsBecause demands that uploads are refused for now, and that both sides' operators
+// read what differs and what to type.
 func (p *pair) waitsBecause(what, do string) {
 	p.t.Helper()
 	if a := p.upload(p.report(0, spoil{})); a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" {
@@ -57,11 +57,11 @@ func (p *pair) waitsBecause(what, do string) {
 	}
 }
 
-// TestAnotherVerifyKey: a helper that holds another verification key under the same id would
-// have every report rejected, for good: so it does where the two cannot compare. Where they
-// do, nothing goes to it: what was acknowledged waits, no more is taken, both say why; and
-// once the helper has the right key all of it counts, within the time between two exchanges,
-// and the leader was not started again.
+// TestAnotherVerifyKey: a helper that holds another verification key under the same id
+// would have every report rejected, for good: so it does where the two cannot compare.
+// Where they do, nothing goes to it: what was acknowledged waits, no more is taken, both
+// say why; and once the helper has the right key all of it counts, within the time
+// between two exchanges, and the leader was not started again.
 func TestAnotherVerifyKey(t *testing.T) {
 	for _, compare := range []bool{false, true} {
 		t.Run(fmt.Sprint("compared: ", compare), func(t *testing.T) {
@@ -100,10 +100,10 @@ func TestAnotherVerifyKey(t *testing.T) {
 	}
 }
 
-// TestStartedWithAnotherKey: the two agreed a moment ago, and the helper was started again
-// with another key since. The jobs that come before the next exchange carry a fence: none is
-// looked into, the leader asks at once what is wrong, and nothing is lost; nor is what a
-// helper that answers later had stored before.
+// TestStartedWithAnotherKey: the two agreed a moment ago, and the helper was started
+// again with another key since. The jobs that come before the next exchange carry a
+// fence: none is looked into, the leader asks at once what is wrong, and nothing is lost;
+// nor is what a helper that answers later had stored before.
 func TestStartedWithAnotherKey(t *testing.T) {
 	for _, deferred := range []helper.Deferred{helper.Never, helper.Always} {
 		t.Run(fmt.Sprint("deferred ", deferred), func(t *testing.T) {
@@ -219,8 +219,8 @@ func TestClockTooFarOff(t *testing.T) {
 	p.settled(1, nil)
 }
 
-// TestJobsTooLarge: a helper that takes smaller jobs than the leader makes would refuse them
-// for ever.
+// TestJobsTooLarge: a helper that takes smaller jobs than the leader makes would refuse
+// them for ever.
 func TestJobsTooLarge(t *testing.T) {
 	p := newPair(t, setup{helper: func(o *helper.Options) { o.Limits.JobBody = 100_000 }})
 	p.accept(p.report(0, spoil{}))
@@ -322,8 +322,8 @@ func TestPutBackHelper(t *testing.T) {
 	}
 }
 
-// TestFirstStartWithoutHelper: a leader that has never reached its helper takes uploads, and
-// releases nothing; all of them count once the helper is there.
+// TestFirstStartWithoutHelper: a leader that has never reached its helper takes uploads,
+// and releases nothing; all of them count once the helper is there.
 func TestFirstStartWithoutHelper(t *testing.T) {
 	p := newPair(t, setup{})
 	p.between(func(http.Handler) http.Handler {
@@ -358,9 +358,9 @@ func TestFirstStartWithoutHelper(t *testing.T) {
 	p.accept(p.report(2, spoil{}))
 }
 
-// TestHostileComparison: whatever comes of the exchange on its way, cut, mangled, of another
-// kind or not at all, nobody falls, no report is lost, and once it comes through again
-// nothing of it is left.
+// TestHostileComparison: whatever comes of the exchange on its way, cut, mangled, of
+// another kind or not at all, nobody falls, no report is lost, and once it comes through
+// again nothing of it is left.
 func TestHostileComparison(t *testing.T) {
 	for seed := range uint64(12) {
 		r := rand.New(rand.NewPCG(seed, 5))

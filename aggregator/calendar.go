@@ -19,8 +19,8 @@ type Calendar struct {
 	// carry. Required, at least 1.
 	Units uint64
 	// Alone says that a batch is exactly one round, since one person may be in several or
-	// devices are sampled in secret. Else it is any number of whole rounds. Time-interval tasks
-	// only.
+	// devices are sampled in secret. Else it is any number of whole rounds. Time-interval
+	// tasks only.
 	Alone bool
 	// Grace is how long after its end nothing of a round is released.
 	Grace time.Duration

@@ -86,7 +86,8 @@ func TestCollectionUnsupportedExtension(t *testing.T) {
 	}
 }
 
-// TestCollectionInvalidExtension: a list out of order is invalidExtension here, unlike in aggregation jobs.
+// TestCollectionInvalidExtension: a list out of order is invalidExtension here, unlike in
+// aggregation jobs.
 func TestCollectionInvalidExtension(t *testing.T) {
 	p := newPair(t, setup{})
 	q := p.query()
@@ -107,7 +108,8 @@ func TestCollectionBatchOverlap(t *testing.T) {
 	}
 }
 
-// TestCollectionDeletedStaysCollected: the same time-interval request is a new one after DELETE, and the batch is gone.
+// TestCollectionDeletedStaysCollected: the same time-interval request is a new one after
+// DELETE, and the batch is gone.
 func TestCollectionDeletedStaysCollected(t *testing.T) {
 	p := newPair(t, setup{})
 	p.accept(p.reports(12)...)
@@ -121,8 +123,9 @@ func TestCollectionDeletedStaysCollected(t *testing.T) {
 	p.refused(p.ask(q), dap.ProblemBatchOverlap, 400)
 }
 
-// TestCollectionDeleteWhileReleased: once the batch is frozen the helper may have closed it. Deleting the job then would
-// open the batch again at the leader alone, and what came into it later would be lost.
+// TestCollectionDeleteWhileReleased: once the batch is frozen the helper may have closed
+// it. Deleting the job then would open the batch again at the leader alone, and what came
+// into it later would be lost.
 func TestCollectionDeleteWhileReleased(t *testing.T) {
 	for _, mode := range []dap.BatchMode{dap.TimeInterval, dap.LeaderSelected} {
 		p := newPair(t, setup{mode: mode})
@@ -284,15 +287,16 @@ func TestCollectionWithdrawn(t *testing.T) {
 	}
 }
 
-// TestCollectionFinishesAcknowledgedReports: what was acknowledged before a collection is in it.
+// TestCollectionFinishesAcknowledgedReports: what was acknowledged before a collection is
+// in it.
 func TestCollectionFinishesAcknowledgedReports(t *testing.T) {
 	p := newPair(t, setup{})
 	late := p.reports(5)
 	var once sync.Once
 	p.between(func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			// While the first ten are verified, five more are acknowledged: they are in the log only when the
-			// collection finds its minimum.
+			// While the first ten are verified, five more are acknowledged: they are in
+			// the log only when the collection finds its minimum.
 			once.Do(func() { p.accept(late...) })
 			next.ServeHTTP(w, r)
 		})
@@ -331,7 +335,8 @@ func TestCollectionIdempotent(t *testing.T) {
 	}
 }
 
-// TestCollectionBindsRequestAsSent: the shares open under the collector's own bytes and no others.
+// TestCollectionBindsRequestAsSent: the shares open under the collector's own bytes and
+// no others.
 func TestCollectionBindsRequestAsSent(t *testing.T) {
 	p := newPair(t, setup{})
 	p.accept(p.reports(12)...)
@@ -360,7 +365,8 @@ func TestCollectionIntervalIsTight(t *testing.T) {
 	}
 }
 
-// TestLeaderSelectedTrap: one request is one job until it is deleted, and every job gets a batch of its own.
+// TestLeaderSelectedTrap: one request is one job until it is deleted, and every job gets
+// a batch of its own.
 func TestLeaderSelectedTrap(t *testing.T) {
 	p := newPair(t, setup{mode: dap.LeaderSelected})
 	q := p.query()
@@ -409,7 +415,8 @@ func TestLeaderSelectedWaitsForMinimum(t *testing.T) {
 	}
 }
 
-// shareReq is the leader's request for what the helper has verified in the query's interval.
+// shareReq is the leader's request for what the helper has verified in the query's
+// interval.
 func (p *pair) shareReq(change func(*dap.AggregateShareReq), rs ...dap.Report) []byte {
 	p.t.Helper()
 	q := must(dap.ReadCollectionJobReq(must(p.query().Append(nil))))
@@ -506,7 +513,8 @@ func TestShareInvalidBatchSize(t *testing.T) {
 	p.refused(p.postShare(p.shareReq(func(r *dap.AggregateShareReq) { r.ReportCount = 10 }, rs...)), dap.ProblemInvalidBatchSize, 400)
 }
 
-// TestShareMismatchBurnsNothing: a wrong count or checksum closes nothing, and the right one gets the share afterwards.
+// TestShareMismatchBurnsNothing: a wrong count or checksum closes nothing, and the right
+// one gets the share afterwards.
 func TestShareMismatchBurnsNothing(t *testing.T) {
 	p, rs := verified(t, setup{}, 12)
 	p.refused(p.postShare(p.shareReq(func(r *dap.AggregateShareReq) { r.ReportCount++ }, rs...)), dap.ProblemBatchMismatch, 400)
@@ -516,7 +524,8 @@ func TestShareMismatchBurnsNothing(t *testing.T) {
 	}
 }
 
-// TestShareRetryAfterRefusal: the same bytes that were refused succeed once the helper has caught up.
+// TestShareRetryAfterRefusal: the same bytes that were refused succeed once the helper
+// has caught up.
 func TestShareRetryAfterRefusal(t *testing.T) {
 	p, rs := verified(t, setup{}, 9)
 	more := p.reports(3)
@@ -528,8 +537,8 @@ func TestShareRetryAfterRefusal(t *testing.T) {
 	}
 }
 
-// TestShareOnceAndForAll: identical requests get identical bytes, noise included; others get batchOverlap; later reports
-// are refused.
+// TestShareOnceAndForAll: identical requests get identical bytes, noise included; others
+// get batchOverlap; later reports are refused.
 func TestShareOnceAndForAll(t *testing.T) {
 	p, rs := verified(t, setup{noise: must(noise.NewDiscreteLaplace(50, 1))}, 12)
 	body := p.shareReq(nil, rs...)
@@ -582,7 +591,8 @@ func TestShareDeferred(t *testing.T) {
 	}
 }
 
-// TestHelperRefusalReachesCollector: a mismatch is nobody's secret, and the batch is not lost by it.
+// TestHelperRefusalReachesCollector: a mismatch is nobody's secret, and the batch is not
+// lost by it.
 func TestHelperRefusalReachesCollector(t *testing.T) {
 	p := newPair(t, setup{})
 	p.accept(p.reports(12)...)
@@ -596,7 +606,8 @@ func TestHelperRefusalReachesCollector(t *testing.T) {
 	if a := p.call("DELETE", p.leaderURL, loc, "", collectorToken, nil); a.status != 204 {
 		t.Fatalf("delete: status %d", a.status)
 	}
-	// A narrower question that leaves the trouble out is not possible here; but the batch is open still.
+	// A narrower question that leaves the trouble out is not possible here; but the batch
+	// is open still.
 	p.anew()
 	next := p.ask(q)
 	if next.status != 201 || next.header.Get("Location") == loc {
@@ -689,11 +700,13 @@ type unnoted struct{ segment.Committer }
 func (unnoted) BeginLogs(context.Context, []segment.Begun) error            { return nil }
 func (unnoted) BegunLogs(context.Context) (none []segment.Begun, err error) { return nil, nil }
 
-// TestLateSegmentsLeaveNoFiles: reports that were acknowledged and come out of the log only after their batch is frozen or
-// closed count as batch_collected, and their files go without a restart.
+// TestLateSegmentsLeaveNoFiles: reports that were acknowledged and come out of the log
+// only after their batch is frozen or closed count as batch_collected, and their files go
+// without a restart.
 func TestLateSegmentsLeaveNoFiles(t *testing.T) {
 	p := newPair(t, setup{})
-	// late puts reports into the leader's log behind its back, where no look at the batch can refuse them.
+	// late puts reports into the leader's log behind its back, where no look at the batch
+	// can refuse them.
 	late := func(n int) {
 		t.Helper()
 		if err := p.leader.Close(); err != nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestConformanceTable: every test that docs/conformance.md names is there, and every test of a check in this package
-// is in the table.
+// TestConformanceTable: every test that docs/conformance.md names is there, and every
+// test of a check in this package is in the table.
 func TestConformanceTable(t *testing.T) {
 	doc, err := os.ReadFile("../docs/conformance.md")
 	if err != nil {

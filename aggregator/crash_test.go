@@ -15,8 +15,9 @@ import (
 	"github.com/starling-agg/starling/internal/disk"
 )
 
-// TestCrashAtEveryFailpoint loses power once at each named place of leader and helper, brings the service back on what the
-// disk then holds, and demands that every acknowledged report is counted exactly once, at both.
+// TestCrashAtEveryFailpoint loses power once at each named place of leader and helper,
+// brings the service back on what the disk then holds, and demands that every
+// acknowledged report is counted exactly once, at both.
 func TestCrashAtEveryFailpoint(t *testing.T) {
 	errPower := errors.New("power lost")
 	for _, side := range []struct {

@@ -36,7 +36,8 @@ var (
 	flipSeed = flag.Uint64("flip-seed", 1, "the seed that says which")
 )
 
-// sumPage puts the checksum of a database's page at its end, as who writes it knowingly does.
+// sumPage puts the checksum of a database's page at its end, as who writes it knowingly
+// does.
 func sumPage(page []byte) {
 	var s0, s1 uint32
 	b := page[:len(page)-8]

@@ -123,8 +123,8 @@ func TestDraftsDoNotMix(t *testing.T) {
 	p.accept(good, p.report(3, spoil{}), context, sealed)
 	p.settled(2, map[string]uint64{"hpke_decrypt_error": 1, "vdaf_verify_error": 1})
 
-	// Leader and helper that take the task for one of two drafts find out before a report is
-	// lost, and would agree on none if they did not.
+	// Leader and helper that take the task for one of two drafts find out before a report
+	// is lost, and would agree on none if they did not.
 	q := newPair(t, setup{dialect: &dap.Dialect{Version: speaks.Version}, helper: func(o *helper.Options) {
 		o.Tasks = slices.Clone(o.Tasks)
 		o.Tasks[0].Version = other

@@ -14,13 +14,16 @@
 //
 // # Failure
 //
-// Every durable step is one transaction of the store, and every message between the two can be lost, repeated or answered
-// late. The rule is the same everywhere: whoever asked sends the same bytes again, whoever answered stored the answer with
-// its effect and gives the same bytes back. Only a definite refusal in the protocol's own words ends an attempt; the work is
-// then set aside where the operator sees it, and is never dropped in silence.
+// Every durable step is one transaction of the store, and every message between the two
+// can be lost, repeated or answered late. The rule is the same everywhere: whoever asked
+// sends the same bytes again, whoever answered stored the answer with its effect and
+// gives the same bytes back. Only a definite refusal in the protocol's own words ends an
+// attempt; the work is then set aside where the operator sees it, and is never dropped in
+// silence.
 //
 // # Limits
 //
-// All that a stranger can send is bounded in [Limits]: bodies, reports, the bytes held at one time, the time a sender may
-// take. Beyond them the answer is 413, 408, 429 or 503, the latter two with a Retry-After.
+// All that a stranger can send is bounded in [Limits]: bodies, reports, the bytes held at
+// one time, the time a sender may take. Beyond them the answer is 413, 408, 429 or 503,
+// the latter two with a Retry-After.
 package aggregator

@@ -10,7 +10,8 @@ import (
 	"github.com/starling-agg/starling/sealed"
 )
 
-// A task is provisioned as the bytes that all parties agreed on, and the secrets of this aggregator.
+// A task is provisioned as the bytes that all parties agreed on, and the secrets of this
+// aggregator.
 func ExampleTask() {
 	cfg, err := dap.NewTaskConfiguration(dap.TaskConfiguration{
 		TaskInfo: []byte("doctor visits"), Leader: []byte("https://leader.example/"), Helper: []byte("https://helper.example/"),

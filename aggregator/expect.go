@@ -15,14 +15,16 @@ import (
 // value expects nothing and holds nothing. (Feldman et al., Samplable Anonymous
 // Aggregation, section 4.8.)
 type Expectation struct {
-	// Reports is how many come at most in each Units of time, dummies included. 0 turns the check off.
+	// Reports is how many come at most in each Units of time, dummies included. 0 turns
+	// the check off.
 	Reports uint64
 	// Units is a number of the task's time units. A batch may have the reports of as many
 	// Units as its own reports' times span, rounded up: whole rounds, where the task has
 	// a [Calendar]. 0 lets each batch have Reports, whatever time it spans.
 	Units uint64
-	// HalfHonestEpsilon and HalfHonestDelta are what is left to an honest person, at least, if an attacker sent half of a
-	// batch; for the text of the alarm alone. Optional; an epsilon of 0 means that nobody has computed it.
+	// HalfHonestEpsilon and HalfHonestDelta are what is left to an honest person, at
+	// least, if an attacker sent half of a batch; for the text of the alarm alone.
+	// Optional; an epsilon of 0 means that nobody has computed it.
 	HalfHonestEpsilon, HalfHonestDelta float64
 }
 
@@ -44,7 +46,8 @@ func (e Expectation) Validate() error {
 	return nil
 }
 
-// Of is how many reports are expected at most of a batch whose reports' times span that interval.
+// Of is how many reports are expected at most of a batch whose reports' times span that
+// interval.
 func (e Expectation) Of(span dap.Interval) uint64 {
 	if e.Units == 0 {
 		return e.Reports

@@ -9,8 +9,9 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// FuzzRequests sends any bytes as the body of any message, with the right tokens: the answer is a success, a problem
-// document of the client's making, or nothing at all; never an internal error, never a panic.
+// FuzzRequests sends any bytes as the body of any message, with the right tokens: the
+// answer is a success, a problem document of the client's making, or nothing at all;
+// never an internal error, never a panic.
 func FuzzRequests(f *testing.F) {
 	p := newPair(f, setup{})
 	kinds := []struct {

@@ -49,7 +49,8 @@ func (c *clock) Now() time.Time                      { return today().Add(time.D
 func (c *clock) NewTimer(d time.Duration) disk.Timer { return disk.SystemClock.NewTimer(d) }
 func (c *clock) advance(d time.Duration)             { c.shift.Add(int64(d)) }
 
-// setup is what a test chooses; the zero value is a time-interval task with a minimum of 10, without noise and bounds.
+// setup is what a test chooses; the zero value is a time-interval task with a minimum of
+// 10, without noise and bounds.
 type setup struct {
 	ctx      context.Context // leader and helper are opened in it; nil is the background
 	mode     dap.BatchMode
@@ -303,7 +304,8 @@ func (p *pair) report(m int, s spoil) dap.Report {
 	return r
 }
 
-// reports makes n good reports, with measurements 0, 1, 2, ... modulo the number of buckets.
+// reports makes n good reports, with measurements 0, 1, 2, ... modulo the number of
+// buckets.
 func (p *pair) reports(n int) []dap.Report {
 	rs := make([]dap.Report, n)
 	for i := range rs {
@@ -347,7 +349,8 @@ func (p *pair) refused(a answer, typ dap.ProblemType, status int) {
 	}
 }
 
-// call makes one request to path below a base URL; a relative Location may be given with its leading slash.
+// call makes one request to path below a base URL; a relative Location may be given with
+// its leading slash.
 func (p *pair) call(method, base, path string, m dap.Media, token string, body []byte) answer {
 	p.t.Helper()
 	u := base + "/" + path

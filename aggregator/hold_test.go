@@ -18,8 +18,8 @@ import (
 	"github.com/starling-agg/starling/vdaf"
 )
 
-// takes says whether uploads are taken, and holds the answer of a held task to what a client
-// comes again after.
+// takes says whether uploads are taken, and holds the answer of a held task to what a
+// client comes again after.
 func (p *pair) takes(rs ...dap.Report) bool {
 	p.t.Helper()
 	a := p.upload(rs...)
@@ -44,9 +44,10 @@ func heldBy(s *status.Task) string {
 }
 
 // TestWrongKeyIDHoldsTask: a helper that has the verification key under another id, as a
-// rolling change of keys looks like, refuses every job of draft 18 as a whole. After three the
-// task is held, over restarts, in words; nothing is lost, and once the helper is mended and
-// a person says so all of it counts. To give it up, too, is a person's to say.
+// rolling change of keys looks like, refuses every job of draft 18 as a whole. After
+// three the task is held, over restarts, in words; nothing is lost, and once the helper
+// is mended and a person says so all of it counts. To give it up, too, is a person's to
+// say.
 func TestWrongKeyIDHoldsTask(t *testing.T) {
 	for _, drop := range []bool{false, true} {
 		var key [vdaf.VerifyKeySize]byte
@@ -116,8 +117,8 @@ func TestWrongKeyIDHoldsTask(t *testing.T) {
 	}
 }
 
-// TestHelperGoesWrong: one that has answered before holds the task with five refused jobs in
-// a row; a batch that was whole before is collected meanwhile.
+// TestHelperGoesWrong: one that has answered before holds the task with five refused jobs
+// in a row; a batch that was whole before is collected meanwhile.
 func TestHelperGoesWrong(t *testing.T) {
 	p := newPair(t, setup{})
 	start := p.now()

@@ -25,7 +25,8 @@ import (
 	"github.com/starling-agg/starling/internal/disk"
 )
 
-// raw sends bytes as they are to an aggregator and reads one response; nil where the server closes without one.
+// raw sends bytes as they are to an aggregator and reads one response; nil where the
+// server closes without one.
 func (p *pair) raw(base, request string) *answer {
 	p.t.Helper()
 	host, _, _ := strings.Cut(strings.TrimPrefix(base, "http://"), "/")
@@ -51,8 +52,8 @@ func (p *pair) raw(base, request string) *answer {
 	return &answer{resp.StatusCode, resp.Header, body}
 }
 
-// TestHostileRequests: requests that no client makes get an answer that blames the client, change nothing, and leave the server
-// able to serve the next one.
+// TestHostileRequests: requests that no client makes get an answer that blames the
+// client, change nothing, and leave the server able to serve the next one.
 func TestHostileRequests(t *testing.T) {
 	p := newPair(t, setup{})
 	upload := "/" + p.path(dap.ReportsResource)
@@ -168,8 +169,8 @@ func TestHostileIDs(t *testing.T) {
 	p.settled(0, nil)
 }
 
-// TestHostileDeletion: whoever deletes a job or a share while it is being made hears of no fault of the server's, and nothing is
-// committed by halves.
+// TestHostileDeletion: whoever deletes a job or a share while it is being made hears of
+// no fault of the server's, and nothing is committed by halves.
 func TestHostileDeletion(t *testing.T) {
 	t.Run("job", func(t *testing.T) {
 		fp := new(disk.Failpoints)
@@ -217,7 +218,8 @@ func TestHostileDeletion(t *testing.T) {
 	})
 }
 
-// TestHostileOldReports: where an operator bounds the age of reports strangers cannot open buckets without end.
+// TestHostileOldReports: where an operator bounds the age of reports strangers cannot
+// open buckets without end.
 func TestHostileOldReports(t *testing.T) {
 	p := newPair(t, setup{leader: func(o *leader.Options) { o.Limits.MaxAge = 2 * time.Hour }})
 	for age, code := range map[dap.Time]dap.ReportError{0: 0, 2: 0, 3: dap.ReportDropped, p.now(): dap.ReportDropped} {
@@ -231,8 +233,8 @@ func TestHostileOldReports(t *testing.T) {
 	p.settled(2, nil)
 }
 
-// TestHostileHelperText: what a helper says that is not the draft's neither decides what becomes of a job, nor reaches a log or a
-// status.
+// TestHostileHelperText: what a helper says that is not the draft's neither decides what
+// becomes of a job, nor reaches a log or a status.
 func TestHostileHelperText(t *testing.T) {
 	for _, typ := range []string{"https://evil.example/?id=SECRET", "SECRET", "urn:ietf:params:ppm:dap:error:SECRET", strings.Repeat("SECRET", 1000)} {
 		p := newPair(t, setup{})
@@ -295,8 +297,9 @@ func mangle(r *rand.Rand, w http.ResponseWriter, real *httptest.ResponseRecorder
 	w.Write(body)
 }
 
-// TestHostileHelper: whatever a helper answers, the leader goes on, counts no report that the helper did not, invents none, and
-// once the helper is itself again everything comes to an end: counted, or set aside in sight of the operator.
+// TestHostileHelper: whatever a helper answers, the leader goes on, counts no report that
+// the helper did not, invents none, and once the helper is itself again everything comes
+// to an end: counted, or set aside in sight of the operator.
 func TestHostileHelper(t *testing.T) {
 	aside, counted, seed := 0, 0, uint64(0)
 	if testing.Short() {
@@ -370,8 +373,8 @@ func TestHostileHelper(t *testing.T) {
 	}
 }
 
-// TestHostileLeader: whatever a leader with the right token sends, the helper blames it and not itself, commits no report twice,
-// and its store stays sound.
+// TestHostileLeader: whatever a leader with the right token sends, the helper blames it
+// and not itself, commits no report twice, and its store stays sound.
 func TestHostileLeader(t *testing.T) {
 	refused := map[int]int{}
 	for seed := range uint64(16) {

@@ -44,7 +44,8 @@ func cutAfter(mem *disktest.Mem, calls int) {
 // A tree is what a disk holds, by name.
 type tree map[string][]byte
 
-// dataOf is the aggregator's data directory, without the record that harness disks have in it.
+// dataOf is the aggregator's data directory, without the record that harness disks have
+// in it.
 func dataOf(t testing.TB, fsys disk.FS) tree {
 	all := tree(content(t, fsys, "."))
 	maps.DeleteFunc(all, func(name string, _ []byte) bool { return strings.HasPrefix(name, "record/") })
@@ -229,7 +230,8 @@ func TestStoresPutBack(t *testing.T) {
 		unfit(t, p.starts(dap.RoleLeader, diskOf(t, now.leader, leaderRecord)), aggregator.ForeignStore)
 		p.leaderOpt.Base = base
 	})
-	// What harms nothing is mended: the name beside the database, and a record that is older.
+	// What harms nothing is mended: the name beside the database, and a record that is
+	// older.
 	if err := p.starts(dap.RoleLeader, diskOf(t, with(now.leader, "identity", []byte("starling")), leaderRecord)); err != nil {
 		t.Errorf("a damaged name: %v", err)
 	}

@@ -388,7 +388,8 @@ func TestHelperInitIdempotent(t *testing.T) {
 	}
 }
 
-// TestHelperDeletedIsNotForgotten: a duplicate that comes after the job was answered and deleted adds nothing.
+// TestHelperDeletedIsNotForgotten: a duplicate that comes after the job was answered and
+// deleted adds nothing.
 func TestHelperDeletedIsNotForgotten(t *testing.T) {
 	p := newPair(t, setup{})
 	early := p.now() + 2
@@ -461,7 +462,8 @@ func TestHelperDeferred(t *testing.T) {
 	}
 }
 
-// TestHelperDeferredBehindAbandoned: jobs that a crash left without their request hide no job that a worker can finish.
+// TestHelperDeferredBehindAbandoned: jobs that a crash left without their request hide no
+// job that a worker can finish.
 func TestHelperDeferredBehindAbandoned(t *testing.T) {
 	fp := new(disk.Failpoints)
 	p := newPair(t, setup{helper: func(o *helper.Options) { o.Failpoints = fp }})
@@ -492,7 +494,8 @@ func TestHelperDeferredBehindAbandoned(t *testing.T) {
 
 func TestHelperBusy(t *testing.T) {
 	p := newPair(t, setup{helper: func(o *helper.Options) { o.Limits.Jobs, o.Limits.Queue = 1, 1 }})
-	// Many jobs at once: each is answered, or told to come later and changes nothing; then all get through.
+	// Many jobs at once: each is answered, or told to come later and changes nothing;
+	// then all get through.
 	bodies := make([][]byte, 12)
 	for i := range bodies {
 		bodies[i] = p.initReq(p.kit.Inits(p.reports(20)...), nil)

@@ -22,7 +22,8 @@ import (
 	"github.com/starling-agg/starling/vdaf"
 )
 
-// tamper stands between leader and helper for aggregation jobs: it records the requests and changes the first answers.
+// tamper stands between leader and helper for aggregation jobs: it records the requests
+// and changes the first answers.
 type tamper struct {
 	bodies  [][]byte
 	answers []func(w http.ResponseWriter, real *httptest.ResponseRecorder)
@@ -76,8 +77,9 @@ func respond(body func(real []byte) []byte) func(http.ResponseWriter, *httptest.
 	}
 }
 
-// TestLeaderReplaysSameBytes: whatever goes wrong with an answer, but a definite refusal, the job is sent again with the
-// same bytes, and the helper's first commitment counts once.
+// TestLeaderReplaysSameBytes: whatever goes wrong with an answer, but a definite refusal,
+// the job is sent again with the same bytes, and the helper's first commitment counts
+// once.
 func TestLeaderReplaysSameBytes(t *testing.T) {
 	cut := func(w http.ResponseWriter, _ *httptest.ResponseRecorder) { panic(http.ErrAbortHandler) }
 	for name, bad := range map[string]func(http.ResponseWriter, *httptest.ResponseRecorder){
@@ -136,7 +138,8 @@ func TestLeaderBacksOff(t *testing.T) {
 	}
 }
 
-// TestLeaderReplaysAfterRestart: the job that was under way when the leader died is sent again with the same bytes.
+// TestLeaderReplaysAfterRestart: the job that was under way when the leader died is sent
+// again with the same bytes.
 func TestLeaderReplaysAfterRestart(t *testing.T) {
 	p := newPair(t, setup{})
 	x := &tamper{answers: []func(http.ResponseWriter, *httptest.ResponseRecorder){plainStatus(500)}}
@@ -154,7 +157,8 @@ func TestLeaderReplaysAfterRestart(t *testing.T) {
 	}
 }
 
-// TestLeaderQuarantinesChangedRequest: bytes that cannot be built again are not replaced by others.
+// TestLeaderQuarantinesChangedRequest: bytes that cannot be built again are not replaced
+// by others.
 func TestLeaderQuarantinesChangedRequest(t *testing.T) {
 	p := newPair(t, setup{})
 	x := &tamper{answers: []func(http.ResponseWriter, *httptest.ResponseRecorder){plainStatus(500)}}
@@ -217,7 +221,8 @@ func TestLeaderParksRefusedJob(t *testing.T) {
 	}
 }
 
-// TestLeaderKeepsJobWhileMisconfigured: what an operator can mend is no reason to lose reports.
+// TestLeaderKeepsJobWhileMisconfigured: what an operator can mend is no reason to lose
+// reports.
 func TestLeaderKeepsJobWhileMisconfigured(t *testing.T) {
 	p := newPair(t, setup{})
 	x := &tamper{drop: true, answers: []func(http.ResponseWriter, *httptest.ResponseRecorder){
@@ -232,7 +237,8 @@ func TestLeaderKeepsJobWhileMisconfigured(t *testing.T) {
 	p.settled(4, nil)
 }
 
-// TestLeaderDeletesFinishedJobs: a committed job is deleted at the helper; one that is not is not.
+// TestLeaderDeletesFinishedJobs: a committed job is deleted at the helper; one that is
+// not is not.
 func TestLeaderDeletesFinishedJobs(t *testing.T) {
 	p := newPair(t, setup{})
 	var deleted, posted []string
@@ -324,7 +330,8 @@ func TestBothRejectByTheSameReason(t *testing.T) {
 	}
 }
 
-// TestLeaderRefusesFinishForPrio3: without the helper's message the leader cannot check, so it does not count.
+// TestLeaderRefusesFinishForPrio3: without the helper's message the leader cannot check,
+// so it does not count.
 func TestLeaderRefusesFinishForPrio3(t *testing.T) {
 	for name, change := range map[string]func(*dap.VerifyResp){
 		"finish":                  func(r *dap.VerifyResp) { r.Type, r.Payload = dap.Finish, nil },
@@ -345,7 +352,8 @@ func TestLeaderRefusesFinishForPrio3(t *testing.T) {
 	}
 }
 
-// TestLeaderFollowsNoForeignLocation: only the id is taken from a Location, so that a token never leaves for another origin.
+// TestLeaderFollowsNoForeignLocation: only the id is taken from a Location, so that a
+// token never leaves for another origin.
 func TestLeaderFollowsNoForeignLocation(t *testing.T) {
 	for _, base := range []string{"", "/a/b"} {
 		p := newPair(t, setup{base: base, helper: func(o *helper.Options) { o.Deferred = helper.Always }})
@@ -359,7 +367,8 @@ func TestLeaderFollowsNoForeignLocation(t *testing.T) {
 					w.Header()[k] = v
 				}
 				if loc := rec.Header().Get("Location"); loc != "" {
-					// As the text of the draft has it, without the base path; and on another origin.
+					// As the text of the draft has it, without the base path; and on
+					// another origin.
 					w.Header().Set("Location", stranger.URL+strings.TrimPrefix(loc, base))
 				}
 				w.WriteHeader(rec.Code)
@@ -375,7 +384,8 @@ func TestLeaderFollowsNoForeignLocation(t *testing.T) {
 	}
 }
 
-// TestDeferredHelper: jobs and shares that the helper answers later, with and without patience.
+// TestDeferredHelper: jobs and shares that the helper answers later, with and without
+// patience.
 func TestDeferredHelper(t *testing.T) {
 	p := newPair(t, setup{helper: func(o *helper.Options) { o.Deferred = helper.Always }})
 	p.accept(p.reports(20)...)
@@ -394,7 +404,8 @@ func TestDeferredHelper(t *testing.T) {
 	}
 }
 
-// TestRunningServices: the workers' own loops, with a patient leader and a helper that defers.
+// TestRunningServices: the workers' own loops, with a patient leader and a helper that
+// defers.
 func TestRunningServices(t *testing.T) {
 	p := newPair(t, setup{
 		leader: func(o *leader.Options) {
@@ -428,8 +439,8 @@ func TestRunningServices(t *testing.T) {
 	}
 }
 
-// TestLeaderKeepsItsLeaseWhileItAsks: a job whose verification took most of its lease is not claimed by another worker
-// while the helper is asked.
+// TestLeaderKeepsItsLeaseWhileItAsks: a job whose verification took most of its lease is
+// not claimed by another worker while the helper is asked.
 func TestLeaderKeepsItsLeaseWhileItAsks(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		p := newPair(t, setup{leader: func(o *leader.Options) { o.HelperTimeout, o.Lease = 20*time.Second, time.Minute }})
@@ -476,8 +487,9 @@ func TestLeaderKeepsItsLeaseWhileItAsks(t *testing.T) {
 	}
 }
 
-// TestLeaderStopsAfterFailedSync: what a failed sync left on the disk only a restart can tell, so the service says that
-// it is not ready, and ends instead of refusing uploads for ever.
+// TestLeaderStopsAfterFailedSync: what a failed sync left on the disk only a restart can
+// tell, so the service says that it is not ready, and ends instead of refusing uploads
+// for ever.
 func TestLeaderStopsAfterFailedSync(t *testing.T) {
 	p := newPair(t, setup{leader: func(o *leader.Options) { o.Idle = time.Millisecond }})
 	done := make(chan error, 1)

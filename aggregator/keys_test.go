@@ -22,8 +22,8 @@ import (
 	"github.com/starling-agg/starling/sealed"
 )
 
-// scheduled has both aggregators make keys of the suites by themselves: one a day, taken for a day and an hour more, and at the
-// helper good for jobs for two days after that.
+// scheduled has both aggregators make keys of the suites by themselves: one a day, taken
+// for a day and an hour more, and at the helper good for jobs for two days after that.
 func scheduled(s setup, suites ...sealed.Suite) setup {
 	l, h := s.leader, s.helper
 	s.leader = func(o *leader.Options) {
@@ -121,8 +121,9 @@ func unavailable(http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
 }
 
-// TestSavedSegmentIsShredded: who copies a segment while it waits, and later has all that leader and helper hold, their disks
-// and what they still open, reads nothing in it once its keys have ended.
+// TestSavedSegmentIsShredded: who copies a segment while it waits, and later has all that
+// leader and helper hold, their disks and what they still open, reads nothing in it once
+// its keys have ended.
 func TestSavedSegmentIsShredded(t *testing.T) {
 	for name, suite := range map[string]sealed.Suite{"X25519": sealed.SuiteX25519, "X-Wing": sealed.SuiteXWing} {
 		t.Run(name, func(t *testing.T) {
@@ -229,7 +230,8 @@ func TestSavedSegmentIsShredded(t *testing.T) {
 					}
 				}
 			}
-			// The service itself, asked to open it: the segment's reports in a job to the helper, and in an upload to the leader.
+			// The service itself, asked to open it: the segment's reports in a job to the
+			// helper, and in an upload to the leader.
 			reject := p.uploadErrors(p.upload(rs[0]))
 			if len(reject) != 1 || !reject[0].Error.Outdated() {
 				t.Errorf("uploaded again: %+v", reject)
@@ -239,8 +241,9 @@ func TestSavedSegmentIsShredded(t *testing.T) {
 	}
 }
 
-// TestUploadRetiredKey: a key that was followed by another is taken as long as a client may have it, and an hour more; after that a
-// report gets the reason that brings the client back with the new one.
+// TestUploadRetiredKey: a key that was followed by another is taken as long as a client
+// may have it, and an hour more; after that a report gets the reason that brings the
+// client back with the new one.
 func TestUploadRetiredKey(t *testing.T) {
 	p := newScheduledPair(t, setup{})
 	r := p.reports(4)
@@ -262,7 +265,8 @@ func TestUploadRetiredKey(t *testing.T) {
 	p.settled(3, nil)
 }
 
-// TestHpkeConfigFollowsTheKeys: the list has one current key of each suite, best first, and says how long it may be used.
+// TestHpkeConfigFollowsTheKeys: the list has one current key of each suite, best first,
+// and says how long it may be used.
 func TestHpkeConfigFollowsTheKeys(t *testing.T) {
 	s := scheduled(setup{}, sealed.SuiteXWing, sealed.SuiteX25519)
 	age := s.leader
@@ -289,8 +293,9 @@ func TestHpkeConfigFollowsTheKeys(t *testing.T) {
 	}
 }
 
-// TestLeaderKeepsKeysOfWaitingReports: as long as an acknowledged report waits, in the log or in a segment, its key stays, over
-// restarts and however late it is; then the key goes.
+// TestLeaderKeepsKeysOfWaitingReports: as long as an acknowledged report waits, in the
+// log or in a segment, its key stays, over restarts and however late it is; then the key
+// goes.
 func TestLeaderKeepsKeysOfWaitingReports(t *testing.T) {
 	p := newScheduledPair(t, setup{helper: func(o *helper.Options) { o.KeySchedule.Delay = 1000 * time.Hour }})
 	id := p.offered[0].ID
@@ -319,8 +324,9 @@ func TestLeaderKeepsKeysOfWaitingReports(t *testing.T) {
 	p.settled(13, nil)
 }
 
-// TestHelperKeysEndForLateJobs: a job that was stored before the end of its key is done after it; a job that comes after the end gets
-// the reason for each report, which both aggregators count.
+// TestHelperKeysEndForLateJobs: a job that was stored before the end of its key is done
+// after it; a job that comes after the end gets the reason for each report, which both
+// aggregators count.
 func TestHelperKeysEndForLateJobs(t *testing.T) {
 	p := newScheduledPair(t, setup{helper: func(o *helper.Options) { o.Deferred = helper.Always }})
 	id := p.offered[1].ID
@@ -344,7 +350,8 @@ func TestHelperKeysEndForLateJobs(t *testing.T) {
 	}
 }
 
-// TestKeysTurnUnderLoad: while clients upload and both aggregators work, keys are made and destroyed; what was acknowledged is counted.
+// TestKeysTurnUnderLoad: while clients upload and both aggregators work, keys are made
+// and destroyed; what was acknowledged is counted.
 func TestKeysTurnUnderLoad(t *testing.T) {
 	p := newPair(t, scheduled(setup{
 		leader: func(o *leader.Options) {
@@ -394,8 +401,9 @@ func TestKeysTurnUnderLoad(t *testing.T) {
 	t.Logf("%d reports were acknowledged, %d sealed again", acknowledged.Load(), outdated.Load())
 }
 
-// TestKeysPassFromTheOperator: a service that was given keys and now makes its own takes uploads for both, offers its own, and no
-// longer knows the operator's once they are not configured.
+// TestKeysPassFromTheOperator: a service that was given keys and now makes its own takes
+// uploads for both, offers its own, and no longer knows the operator's once they are not
+// configured.
 func TestKeysPassFromTheOperator(t *testing.T) {
 	p := newPair(t, setup{})
 	p.accept(p.reports(3)...)
@@ -425,7 +433,8 @@ func TestKeysPassFromTheOperator(t *testing.T) {
 	p.settled(10, nil)
 }
 
-// TestKeysNeedFiles: without keys and without a schedule, or with a damaged directory, no service starts.
+// TestKeysNeedFiles: without keys and without a schedule, or with a damaged directory, no
+// service starts.
 func TestKeysNeedFiles(t *testing.T) {
 	p := newScheduledPair(t, setup{})
 	p.leader.Close()

@@ -7,7 +7,8 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// A task whose reports are megabytes raises the largest upload; limits that would refuse all of its reports are refused.
+// A task whose reports are megabytes raises the largest upload; limits that would refuse
+// all of its reports are refused.
 func TestLimitsForTasks(t *testing.T) {
 	task := func(c dap.VDAFConfig) aggregator.Task {
 		return aggregator.Task{Config: must(dap.NewTaskConfiguration(dap.TaskConfiguration{

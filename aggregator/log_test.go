@@ -14,8 +14,9 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// TestLogsHoldNoSecrets drives leader and helper through success and through every kind of failure, and then looks in what
-// they logged for addresses, tokens, report ids, ciphertexts and key material, in any encoding.
+// TestLogsHoldNoSecrets drives leader and helper through success and through every kind
+// of failure, and then looks in what they logged for addresses, tokens, report ids,
+// ciphertexts and key material, in any encoding.
 func TestLogsHoldNoSecrets(t *testing.T) {
 	p := newPair(t, setup{leader: func(o *leader.Options) { o.Limits.UploadBody = 64 << 10 }})
 	rs := p.reports(14)

@@ -6,15 +6,18 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// An Observer is told what an aggregator does, for its metrics: names from closed sets and numbers, nothing of a task or
-// of a peer. Its functions must be quick and safe for concurrent use; nil ones are not called.
+// An Observer is told what an aggregator does, for its metrics: names from closed sets
+// and numbers, nothing of a task or of a peer. Its functions must be quick and safe for
+// concurrent use; nil ones are not called.
 type Observer struct {
-	// Transaction is told of each transaction of the store: its name, of leader.TransactionNames or
-	// helper.TransactionNames, how long it took, and its error. Some errors are everyday refusals, a batch below its
-	// minimum for one; database.ErrUnknown never is.
+	// Transaction is told of each transaction of the store: its name, of
+	// leader.TransactionNames or helper.TransactionNames, how long it took, and its
+	// error. Some errors are everyday refusals, a batch below its minimum for one;
+	// database.ErrUnknown never is.
 	Transaction func(name string, took time.Duration, err error)
-	// Reports is told, every few seconds and with each status, how many more reports reached a stage. reason is zero
-	// where the stage needs none. The sums are the store's own counts, so they survive a restart.
+	// Reports is told, every few seconds and with each status, how many more reports
+	// reached a stage. reason is zero where the stage needs none. The sums are the
+	// store's own counts, so they survive a restart.
 	Reports func(stage Stage, reason dap.ReportError, n uint64)
 	// Job is told of each attempt at a job that has come to an end.
 	Job func(kind JobKind, outcome Outcome)
@@ -75,7 +78,8 @@ type Files struct {
 // A Stage is what became of reports.
 type Stage string
 
-// Stages. Acknowledged reports end as aggregated or rejected; refused ones were never acknowledged.
+// Stages. Acknowledged reports end as aggregated or rejected; refused ones were never
+// acknowledged.
 const (
 	StageRefused      Stage = "refused" // at upload, with a reason
 	StageAcknowledged Stage = "acknowledged"
@@ -92,7 +96,8 @@ func Stages() []Stage {
 // A JobKind is what a job is for.
 type JobKind string
 
-// Kinds of jobs: aggregation is at both aggregators, collection at the leader, share at the helper.
+// Kinds of jobs: aggregation is at both aggregators, collection at the leader, share at
+// the helper.
 const (
 	JobAggregation JobKind = "aggregation"
 	JobCollection  JobKind = "collection"

@@ -16,7 +16,8 @@ import (
 	"github.com/starling-agg/starling/vdaf"
 )
 
-// A Task is one task as it is provisioned at one aggregator. It holds secrets: do not print it.
+// A Task is one task as it is provisioned at one aggregator. It holds secrets: do not
+// print it.
 type Task struct {
 	// Config is the TaskConfiguration that all parties agreed on, byte for byte. Required.
 	Config []byte
@@ -25,38 +26,45 @@ type Task struct {
 	// Framing is how the other aggregator and the collector frame what they say. The zero
 	// value is the draft's own framing.
 	Framing dap.Framing
-	// ID is the task's id. The zero value means the one that [dap.TaskConfiguration.TaskID] computes.
+	// ID is the task's id. The zero value means the one that
+	// [dap.TaskConfiguration.TaskID] computes.
 	ID dap.TaskID
-	// VerifyKeys are the VDAF verification keys that leader and helper share, by verification_key_id. Required, at least
-	// one; the leader begins jobs with the lowest id.
+	// VerifyKeys are the VDAF verification keys that leader and helper share, by
+	// verification_key_id. Required, at least one; the leader begins jobs with the lowest
+	// id.
 	VerifyKeys map[uint8][vdaf.VerifyKeySize]byte
-	// PeerToken is the bearer token with which the leader comes to the helper. Required, at least 16 bytes.
+	// PeerToken is the bearer token with which the leader comes to the helper. Required,
+	// at least 16 bytes.
 	PeerToken string
-	// CollectorToken is the bearer token with which the collector comes to the leader. Required at the leader, at least
-	// 16 bytes; the helper has no use for it.
+	// CollectorToken is the bearer token with which the collector comes to the leader.
+	// Required at the leader, at least 16 bytes; the helper has no use for it.
 	CollectorToken string
-	// UploadToken is the bearer token that uploads must carry. Optional; empty lets anybody upload.
+	// UploadToken is the bearer token that uploads must carry. Optional; empty lets
+	// anybody upload.
 	UploadToken string
 	// CollectorHPKE is the key to which aggregate shares are sealed. Required.
 	CollectorHPKE dap.HpkeConfig
 	// Noise is what this aggregator adds to every element of a share before it releases it.
 	// Required: where there is to be none, noise.Zero says so. [TaskOf] takes a recipe's.
 	Noise noise.Sampler
-	// Series correlates the noise over releases: Noise is then a *noise.DiscreteGaussian that draws in units of 2^-k (package
-	// correlated), and the task's batches are released in the order of time. Optional, for time-interval tasks; nil adds what Noise
-	// draws as it is.
+	// Series correlates the noise over releases: Noise is then a *noise.DiscreteGaussian
+	// that draws in units of 2^-k (package correlated), and the task's batches are
+	// released in the order of time. Optional, for time-interval tasks; nil adds what
+	// Noise draws as it is.
 	Series *Series
 	// Calendar says which batches may be released, and when. Required for a recipe's
 	// task; nil leaves that to DAP.
 	Calendar *Calendar
-	// Expected is how many reports may come; batches far above it are held. Optional; the zero value holds none.
+	// Expected is how many reports may come; batches far above it are held. Optional; the
+	// zero value holds none.
 	Expected Expectation
 }
 
 // A Series says how the noise of a task's releases is correlated.
 type Series struct {
 	correlated.Series
-	// Units is the length of a round, in units of the task's time precision; required, at least 1.
+	// Units is the length of a round, in units of the task's time precision; required, at
+	// least 1.
 	Units uint64
 }
 
@@ -138,7 +146,8 @@ func (t *Task) Validate(role dap.Role) error {
 // reports are allowed.
 const MinDataKeyPeriod = time.Hour
 
-// DefaultRetention is how long after its end a task is kept where nothing else is configured.
+// DefaultRetention is how long after its end a task is kept where nothing else is
+// configured.
 const DefaultRetention = 30 * 24 * time.Hour
 
 // Options are those that leader and helper share; each has more of its own.
@@ -237,25 +246,32 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// Limits bound what strangers and peers can make an aggregator hold or do. Zero fields take the defaults.
+// Limits bound what strangers and peers can make an aggregator hold or do. Zero fields
+// take the defaults.
 type Limits struct {
-	// UploadBody is the largest upload request in bytes; default 8 MiB, or one report of the largest task if that is more.
+	// UploadBody is the largest upload request in bytes; default 8 MiB, or one report of
+	// the largest task if that is more.
 	UploadBody int64
 	// UploadReports is the largest number of reports in an upload request; default 10,000.
 	UploadReports int
-	// JobBody is the largest request or answer between the aggregators in bytes; default 64 MiB.
+	// JobBody is the largest request or answer between the aggregators in bytes; default
+	// 64 MiB.
 	JobBody int64
 	// JobReports is the largest number of reports in an aggregation job; default 100,000.
 	JobReports int
-	// InFlight bounds the bytes of all request bodies held at one time; beyond it requests get 503. Default 128 MiB.
+	// InFlight bounds the bytes of all request bodies held at one time; beyond it
+	// requests get 503. Default 128 MiB.
 	InFlight int64
-	// Workers is how many goroutines open shares and check proofs, over all jobs; default GOMAXPROCS.
+	// Workers is how many goroutines open shares and check proofs, over all jobs; default
+	// GOMAXPROCS.
 	Workers int
 	// Jobs is how many aggregation jobs are worked on at one time; default 2.
 	Jobs int
-	// Queue is how many further aggregation jobs may wait at the helper before it answers 429; default 16.
+	// Queue is how many further aggregation jobs may wait at the helper before it answers
+	// 429; default 16.
 	Queue int
-	// BodyTimeout is how long a sender may take over a request body, by the machine's clock; default 30 s.
+	// BodyTimeout is how long a sender may take over a request body, by the machine's
+	// clock; default 30 s.
 	BodyTimeout time.Duration
 	// MaxBacklog is how many acknowledged reports may wait at the leader to be verified;
 	// uploads beyond it get 503. Default 5,000,000; negative: no bound.
@@ -306,11 +322,13 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
-// reportFrame is more than DAP and HPKE add to a report's shares, in bytes, in either suite.
+// reportFrame is more than DAP and HPKE add to a report's shares, in bytes, in either
+// suite.
 const reportFrame = 8 << 10
 
-// ForTasks fills in UploadBody, where it is zero, so that a report of each task fits one upload, and refuses limits under which
-// no report of some task could ever be taken. Tasks that are not valid are left for whoever provisions them to refuse.
+// ForTasks fills in UploadBody, where it is zero, so that a report of each task fits one
+// upload, and refuses limits under which no report of some task could ever be taken.
+// Tasks that are not valid are left for whoever provisions them to refuse.
 func (l Limits) ForTasks(tasks []Task) (Limits, error) {
 	largest := int64(0)
 	for i := range tasks {

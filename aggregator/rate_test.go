@@ -56,7 +56,8 @@ func (p *pair) helperTask() *status.Task {
 	return &must(p.helper.Status(context.Background())).Tasks[0]
 }
 
-// waits demands that a collection is neither ready nor failed, and that the collector is told to wait.
+// waits demands that a collection is neither ready nor failed, and that the collector is
+// told to wait.
 func (p *pair) waits(location string) (retryAfter string) {
 	p.t.Helper()
 	a := p.poll(location)
@@ -66,8 +67,9 @@ func (p *pair) waits(location string) (retryAfter string) {
 	return a.header.Get("Retry-After")
 }
 
-// TestLeaderHoldsTooManyReports: a leader neither releases a batch above twice what it expects nor asks the helper for it;
-// it says so in status, in why and once in the log, and lets the collector wait. More expected, the batch is released whole.
+// TestLeaderHoldsTooManyReports: a leader neither releases a batch above twice what it
+// expects nor asks the helper for it; it says so in status, in why and once in the log,
+// and lets the collector wait. More expected, the batch is released whole.
 func TestLeaderHoldsTooManyReports(t *testing.T) {
 	few := aggregator.Expectation{Reports: 5, HalfHonestEpsilon: 1.25, HalfHonestDelta: 1e-9}
 	var told atomic.Int64
@@ -130,8 +132,9 @@ func TestLeaderHoldsTooManyReports(t *testing.T) {
 	}
 }
 
-// TestHelperHoldsTooManyReports: the helper's expectation is its own. It defers the answer, at once or later by its kind,
-// the leader's operator is told where to look, and a helper that expects more releases the batch.
+// TestHelperHoldsTooManyReports: the helper's expectation is its own. It defers the
+// answer, at once or later by its kind, the leader's operator is told where to look, and
+// a helper that expects more releases the batch.
 func TestHelperHoldsTooManyReports(t *testing.T) {
 	for name, kind := range map[string]helper.Deferred{"at once": helper.Never, "deferred": helper.Always} {
 		for _, mode := range []dap.BatchMode{dap.TimeInterval, dap.LeaderSelected} {
@@ -249,8 +252,9 @@ func TestHeldByItsFullestRound(t *testing.T) {
 	}
 }
 
-// TestShareHeldIsAResource: the request for a held batch is a resource like any deferred one. Equal bytes find it, other
-// batches go their way beside it, and deleting it ends the alarm but opens nothing.
+// TestShareHeldIsAResource: the request for a held batch is a resource like any deferred
+// one. Equal bytes find it, other batches go their way beside it, and deleting it ends
+// the alarm but opens nothing.
 func TestShareHeldIsAResource(t *testing.T) {
 	p := newPair(t, setup{helper: func(o *helper.Options) {
 		o.Tasks = expecting(o.Tasks, aggregator.Expectation{Reports: 5})

@@ -16,7 +16,8 @@ import (
 	"github.com/starling-agg/starling/internal/disk/disktest"
 )
 
-// ending is a pair whose task ends with the hour after this one. retired says when both are to forget it.
+// ending is a pair whose task ends with the hour after this one. retired says when both
+// are to forget it.
 func ending(t *testing.T, mode dap.BatchMode, change func(*setup)) (p *pair, retired time.Time) {
 	now := must(dap.TimePrecision(precision).At(today()))
 	s := setup{mode: mode, interval: &dap.Interval{Start: now - 1, Duration: 3}}
@@ -43,8 +44,9 @@ func (p *pair) statusOf() map[string]*status.Task {
 	return map[string]*status.Task{"leader": p.leaderTask(), "helper": &h.Tasks[0]}
 }
 
-// TestRetiredTask: a result is there, byte for byte, until the retention ends; then all but counts and ledger is gone at both
-// aggregators, for good, and the task takes nothing any more.
+// TestRetiredTask: a result is there, byte for byte, until the retention ends; then all
+// but counts and ledger is gone at both aggregators, for good, and the task takes nothing
+// any more.
 func TestRetiredTask(t *testing.T) {
 	for _, mode := range []dap.BatchMode{dap.TimeInterval, dap.LeaderSelected} {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -131,8 +133,8 @@ func TestRetiredTask(t *testing.T) {
 	}
 }
 
-// TestRetirementDropsWhatWaits: reports that were acknowledged and never verified, and collections that nobody could answer, end
-// with the task, and are accounted for.
+// TestRetirementDropsWhatWaits: reports that were acknowledged and never verified, and
+// collections that nobody could answer, end with the task, and are accounted for.
 func TestRetirementDropsWhatWaits(t *testing.T) {
 	p, at := ending(t, dap.TimeInterval, nil)
 	p.between(func(http.Handler) http.Handler {
@@ -165,7 +167,8 @@ func (p *pair) dropped(rs []dap.Report) {
 	}
 }
 
-// TestRetention: it is each aggregator's own choice; negative keeps a task, and so does one without an end.
+// TestRetention: it is each aggregator's own choice; negative keeps a task, and so does
+// one without an end.
 func TestRetention(t *testing.T) {
 	p, at := ending(t, dap.TimeInterval, func(s *setup) {
 		s.leader = func(o *leader.Options) { o.Retention = time.Hour }

@@ -39,8 +39,9 @@ type said struct {
 // continues says whether it is a continuation.
 func (s *said) continues() bool { return s.method == "POST" && s.step > 0 }
 
-// wire records what leader and helper say about aggregation jobs. judge, if there is one, sees each request before the helper
-// does and each answer before the leader does, and may answer instead: it then returns true.
+// wire records what leader and helper say about aggregation jobs. judge, if there is one,
+// sees each request before the helper does and each answer before the leader does, and
+// may answer instead: it then returns true.
 type wire struct {
 	mu    sync.Mutex // guards said
 	said  []*said
@@ -87,7 +88,8 @@ func (x *wire) count(f func(*said) bool) (n int) {
 	return n
 }
 
-// TestRounds: jobs of VDAFs with two to four rounds come to the right sum at both aggregators, and leave nothing behind.
+// TestRounds: jobs of VDAFs with two to four rounds come to the right sum at both
+// aggregators, and leave nothing behind.
 func TestRounds(t *testing.T) {
 	for n := 2; n <= 4; n++ {
 		for name, s := range map[string]setup{
@@ -134,8 +136,9 @@ func TestRounds(t *testing.T) {
 	}
 }
 
-// TestRoundsLaterRejection: a report that fails in a later round is left out by both, whoever found it out, and fails nobody
-// else. What the leader refuses the helper counts as dropped.
+// TestRoundsLaterRejection: a report that fails in a later round is left out by both,
+// whoever found it out, and fails nobody else. What the leader refuses the helper counts
+// as dropped.
 func TestRoundsLaterRejection(t *testing.T) {
 	const n = 3
 	for _, c := range []struct {
@@ -168,7 +171,8 @@ func TestRoundsLaterRejection(t *testing.T) {
 	}
 }
 
-// TestRoundsNobodyLeft: where no report survives a round the job ends there, and is deleted with the sealed shares in it.
+// TestRoundsNobodyLeft: where no report survives a round the job ends there, and is
+// deleted with the sealed shares in it.
 func TestRoundsNobodyLeft(t *testing.T) {
 	for _, liar := range []dap.Role{dap.RoleLeader, dap.RoleHelper} {
 		t.Run(liar.String(), func(t *testing.T) {
@@ -193,8 +197,8 @@ func TestRoundsNobodyLeft(t *testing.T) {
 	}
 }
 
-// TestRoundsContinuationDeferred: a helper may put a continuation off too; the leader polls for that step, and where it loses
-// patience it asks again with the same bytes.
+// TestRoundsContinuationDeferred: a helper may put a continuation off too; the leader
+// polls for that step, and where it loses patience it asks again with the same bytes.
 func TestRoundsContinuationDeferred(t *testing.T) {
 	for name, patience := range map[string]time.Duration{"polled": time.Minute, "given back": -1} {
 		t.Run(name, func(t *testing.T) {
@@ -233,8 +237,9 @@ func TestRoundsContinuationDeferred(t *testing.T) {
 	}
 }
 
-// TestRoundsReplaysSameBytes: whatever goes wrong with the answer to a continuation, but a definite refusal, the leader sends
-// the same bytes again, also in its next life, and every report counts once.
+// TestRoundsReplaysSameBytes: whatever goes wrong with the answer to a continuation, but
+// a definite refusal, the leader sends the same bytes again, also in its next life, and
+// every report counts once.
 func TestRoundsReplaysSameBytes(t *testing.T) {
 	for name, bad := range map[string]func(http.ResponseWriter, *said){
 		"connection lost": func(http.ResponseWriter, *said) { panic(http.ErrAbortHandler) },
@@ -291,8 +296,9 @@ func TestRoundsReplaysSameBytes(t *testing.T) {
 	}
 }
 
-// TestRoundsHelperLosesTheJob: a helper that has lost a job is told it again from the beginning; if it has answered and deleted
-// it, its reports are replays there, so that the operator has to decide.
+// TestRoundsHelperLosesTheJob: a helper that has lost a job is told it again from the
+// beginning; if it has answered and deleted it, its reports are replays there, so that
+// the operator has to decide.
 func TestRoundsHelperLosesTheJob(t *testing.T) {
 	t.Run("says so once", func(t *testing.T) {
 		p := newPair(t, inRounds(3, nil, setup{}))
@@ -341,8 +347,8 @@ func TestRoundsHelperLosesTheJob(t *testing.T) {
 	})
 }
 
-// TestRoundsOutOfStep: a helper that insists on being at another step, or refuses the step, ends the job in sight of the
-// operator.
+// TestRoundsOutOfStep: a helper that insists on being at another step, or refuses the
+// step, ends the job in sight of the operator.
 func TestRoundsOutOfStep(t *testing.T) {
 	for _, typ := range []dap.ProblemType{dap.ProblemStepMismatch, dap.ProblemInvalidMessage} {
 		t.Run(string(typ), func(t *testing.T) {
@@ -366,7 +372,8 @@ func TestRoundsOutOfStep(t *testing.T) {
 	}
 }
 
-// TestRoundsQuarantinesChangedContinuation: what was sent in a step cannot be replaced by something else in the next life.
+// TestRoundsQuarantinesChangedContinuation: what was sent in a step cannot be replaced by
+// something else in the next life.
 func TestRoundsQuarantinesChangedContinuation(t *testing.T) {
 	p := newPair(t, inRounds(2, nil, setup{}))
 	x := wire{judge: func(w http.ResponseWriter, s *said, _ func()) bool {
@@ -411,8 +418,9 @@ func TestRoundsHelperAnswersWithoutLocation(t *testing.T) {
 	}
 }
 
-// TestRoundsCrash loses power at every place that a job of three rounds passes, in each of its rounds, and demands that every
-// acknowledged report is counted exactly once at both.
+// TestRoundsCrash loses power at every place that a job of three rounds passes, in each
+// of its rounds, and demands that every acknowledged report is counted exactly once at
+// both.
 func TestRoundsCrash(t *testing.T) {
 	errPower := errors.New("power lost")
 	transaction := func(name string) []string {
@@ -495,8 +503,9 @@ func TestRoundsCrash(t *testing.T) {
 	}
 }
 
-// TestRoundsTwins: the same reports are uploaded twice, so that two segments make the same job. While one of them is in the middle of
-// it the other neither takes the answers of its later steps for its own, nor deletes the job, nor is set aside.
+// TestRoundsTwins: the same reports are uploaded twice, so that two segments make the
+// same job. While one of them is in the middle of it the other neither takes the answers
+// of its later steps for its own, nor deletes the job, nor is set aside.
 func TestRoundsTwins(t *testing.T) {
 	for name, s := range map[string]setup{"at once": {}, "deferred": {helper: func(o *helper.Options) { o.Deferred = helper.Always }}} {
 		for lost := uint16(1); lost <= 2; lost++ {
@@ -545,8 +554,9 @@ func TestRoundsTwins(t *testing.T) {
 	}
 }
 
-// TestRoundsLostLease: a worker that comes back after its lease, when another has finished the segment, finds the helper's job gone and
-// made anew, with other answers. That is no fault, and sets nothing aside.
+// TestRoundsLostLease: a worker that comes back after its lease, when another has
+// finished the segment, finds the helper's job gone and made anew, with other answers.
+// That is no fault, and sets nothing aside.
 func TestRoundsLostLease(t *testing.T) {
 	p := newPair(t, inRounds(3, nil, setup{}))
 	p.accept(p.reports(10)...)

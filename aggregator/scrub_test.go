@@ -46,8 +46,9 @@ func needles(rs []dap.Report) (raw [][]byte) {
 	return raw
 }
 
-// TestRawSharesGoAsTheyAreFolded: what a client sealed, good or bad, is on the leader's disk until the report is judged and
-// folded into a sub-aggregate, and on neither disk afterwards, long before anybody collects.
+// TestRawSharesGoAsTheyAreFolded: what a client sealed, good or bad, is on the leader's
+// disk until the report is judged and folded into a sub-aggregate, and on neither disk
+// afterwards, long before anybody collects.
 func TestRawSharesGoAsTheyAreFolded(t *testing.T) {
 	for name, s := range map[string]setup{
 		"time interval":   {},
@@ -115,8 +116,9 @@ func TestRawSharesGoWithQuarantine(t *testing.T) {
 	}
 }
 
-// TestReportsEndWithTheirKey: once an HPKE key pair is gone from an aggregator, what was sealed to it counts as rejected, also
-// where it was acknowledged, and new reports for it are refused in a way that brings clients back with the new key.
+// TestReportsEndWithTheirKey: once an HPKE key pair is gone from an aggregator, what was
+// sealed to it counts as rejected, also where it was acknowledged, and new reports for it
+// are refused in a way that brings clients back with the new key.
 func TestReportsEndWithTheirKey(t *testing.T) {
 	for _, role := range []string{"leader", "helper"} {
 		t.Run(role, func(t *testing.T) {

@@ -23,7 +23,8 @@ import (
 	"github.com/starling-agg/starling/internal/disk/disktest"
 )
 
-// seriesSetup has three bands, for devices that stay away four units, and room for five releases.
+// seriesSetup has three bands, for devices that stay away four units, and room for five
+// releases.
 func seriesSetup(t testing.TB) (setup, *noise.DiscreteGaussian) {
 	s := must(correlated.SquareRoot(3, 6))
 	g := must(s.Sampler(400, 1))
@@ -87,8 +88,9 @@ func equal(a, b []int64) bool {
 	return len(a) == len(b)
 }
 
-// TestCorrelatedNoise takes a series through collections, restarts and a skipped unit: what is released is the true sum and what
-// both servers keep, rounded; and what they keep leans on what they kept before, as is seen from the draws that it takes back to.
+// TestCorrelatedNoise takes a series through collections, restarts and a skipped unit:
+// what is released is the true sum and what both servers keep, rounded; and what they
+// keep leans on what they kept before, as is seen from the draws that it takes back to.
 func TestCorrelatedNoise(t *testing.T) {
 	s, g := seriesSetup(t)
 	p := newPair(t, s)
@@ -136,8 +138,9 @@ func TestCorrelatedNoise(t *testing.T) {
 	}
 }
 
-// TestCorrelatedNoiseInOrder: a unit before the last released one, an interval in which a device may be twice, and one more than
-// the series has are refused, as batchInvalid, and close nothing at either server.
+// TestCorrelatedNoiseInOrder: a unit before the last released one, an interval in which a
+// device may be twice, and one more than the series has are refused, as batchInvalid, and
+// close nothing at either server.
 func TestCorrelatedNoiseInOrder(t *testing.T) {
 	s, _ := seriesSetup(t)
 	p := newPair(t, s)
@@ -172,8 +175,9 @@ func TestCorrelatedNoiseInOrder(t *testing.T) {
 	}
 }
 
-// TestCorrelatedNoiseAskedTogether: intervals that are asked for at once, the latest first, are released in the order of time; a later
-// one waits for an earlier one that has too few reports, until that is deleted.
+// TestCorrelatedNoiseAskedTogether: intervals that are asked for at once, the latest
+// first, are released in the order of time; a later one waits for an earlier one that has
+// too few reports, until that is deleted.
 func TestCorrelatedNoiseAskedTogether(t *testing.T) {
 	s, _ := seriesSetup(t)
 	p := newPair(t, s)
@@ -212,7 +216,8 @@ func TestCorrelatedNoiseAskedTogether(t *testing.T) {
 	}
 }
 
-// TestCorrelatedNoiseHelperHoldsTheOrder: the helper itself refuses a leader that does not keep to the order, and may be asked on.
+// TestCorrelatedNoiseHelperHoldsTheOrder: the helper itself refuses a leader that does
+// not keep to the order, and may be asked on.
 func TestCorrelatedNoiseHelperHoldsTheOrder(t *testing.T) {
 	s, _ := seriesSetup(t)
 	p := newPair(t, s)
@@ -241,7 +246,8 @@ func TestCorrelatedNoiseHelperHoldsTheOrder(t *testing.T) {
 	p.collect(p.at(0, 1))
 }
 
-// TestCorrelatedNoiseAfterACrash: the leader dies between the helper's release and its own; both lean on the same releases after.
+// TestCorrelatedNoiseAfterACrash: the leader dies between the helper's release and its
+// own; both lean on the same releases after.
 func TestCorrelatedNoiseAfterACrash(t *testing.T) {
 	s, _ := seriesSetup(t)
 	fail := new(disk.Failpoints)
@@ -279,8 +285,9 @@ func TestCorrelatedNoiseAfterACrash(t *testing.T) {
 	}
 }
 
-// TestCorrelatedNoiseFrozenFirst: a collection whose batch is frozen, so that the helper may have released it, is finished before any
-// other, also one of an earlier interval, which comes too late then and cannot hold it up.
+// TestCorrelatedNoiseFrozenFirst: a collection whose batch is frozen, so that the helper
+// may have released it, is finished before any other, also one of an earlier interval,
+// which comes too late then and cannot hold it up.
 func TestCorrelatedNoiseFrozenFirst(t *testing.T) {
 	s, _ := seriesSetup(t)
 	p := newPair(t, s)
@@ -338,9 +345,11 @@ func TestSeriesValidate(t *testing.T) {
 	}
 }
 
-// TestCorrelatedNoiseCovariance: a series of all-zero collections shows the noise alone, the sum of both servers'. 4,096 entries over six
-// rounds, each of the 21 covariances within 7 standard errors of what the strategy says: an entry's own is outside once in 5*10^8 (Laurent
-// and Massart 2000, lemma 1), any of them less than once in 10^6. The seeds are fixed.
+// TestCorrelatedNoiseCovariance: a series of all-zero collections shows the noise alone,
+// the sum of both servers'. 4,096 entries over six rounds, each of the 21 covariances
+// within 7 standard errors of what the strategy says: an entry's own is outside once in
+// 5*10^8 (Laurent and Massart 2000, lemma 1), any of them less than once in 10^6. The
+// seeds are fixed.
 func TestCorrelatedNoiseCovariance(t *testing.T) {
 	const dim, rounds, sigma2 = 4096, 6, 400
 	config, v := vectors(dap.TypePine32, dim, 1024)

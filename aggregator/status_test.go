@@ -78,8 +78,8 @@ func TestWhyWithoutHelper(t *testing.T) {
 	}
 }
 
-// TestRefusedUploadsOutliveTheLeader: what was refused at upload is in status and in why after a restart, a loss of power
-// included, and a write that fails loses none of it.
+// TestRefusedUploadsOutliveTheLeader: what was refused at upload is in status and in why
+// after a restart, a loss of power included, and a write that fails loses none of it.
 func TestRefusedUploadsOutliveTheLeader(t *testing.T) {
 	p := newPair(t, setup{})
 	outdated := func(n int) {

@@ -205,7 +205,8 @@ func TestUploadRepeatedReportIsIdempotent(t *testing.T) {
 	}
 }
 
-// TestUploadOpensNothing: what only a key can tell is found after the acknowledgement, and counted.
+// TestUploadOpensNothing: what only a key can tell is found after the acknowledgement,
+// and counted.
 func TestUploadOpensNothing(t *testing.T) {
 	p := newPair(t, setup{})
 	p.accept(p.report(0, spoil{AAD: func(b []byte) []byte { return append(b, 1) }}), p.report(1, spoil{}))

@@ -30,8 +30,9 @@ func (p *pair) vector(v *pine.Pine, e []int64, s spoil) dap.Report {
 	return p.report(0, s)
 }
 
-// misfit is Pearson's statistic of draws against the law of the sum of two discrete Gaussians of the given variances (one that
-// is zero is no noise), with places put together until each is expected 5 times, and its degrees of freedom.
+// misfit is Pearson's statistic of draws against the law of the sum of two discrete
+// Gaussians of the given variances (one that is zero is no noise), with places put
+// together until each is expected 5 times, and its degrees of freedom.
 func misfit(draws []int64, variances ...float64) (x2 float64, freedom int) {
 	const reach = 200
 	law := map[int]float64{0: 1}
@@ -67,14 +68,16 @@ func misfit(draws []int64, variances ...float64) (x2 float64, freedom int) {
 	return x2 + (seen-expected)*(seen-expected)/expected, freedom
 }
 
-// quantile of the chi-square law that is exceeded once in 10^6 (Wilson and Hilferty 1931, good to a part in 1000 here).
+// quantile of the chi-square law that is exceeded once in 10^6 (Wilson and Hilferty 1931,
+// good to a part in 1000 here).
 func quantile(freedom int) float64 {
 	d := 2 / (9 * float64(freedom))
 	return float64(freedom) * math.Pow(1-d+4.7534*math.Sqrt(d), 3)
 }
 
-// An all-zero collection shows the noise alone: 4096 entries, each the sum of two independent discrete Gaussians, one of each
-// server. False rejects once in 10^6 seeds; the seeds are fixed.
+// An all-zero collection shows the noise alone: 4096 entries, each the sum of two
+// independent discrete Gaussians, one of each server. False rejects once in 10^6 seeds;
+// the seeds are fixed.
 func TestVectorNoiseFits(t *testing.T) {
 	const dim = 4096
 	config, v := vectors(dap.TypePine32, dim, 1024)
@@ -94,7 +97,8 @@ func TestVectorNoiseFits(t *testing.T) {
 	if x2, freedom := misfit(got, 9, 9); freedom < 20 || x2 > quantile(freedom) {
 		t.Errorf("chi-square %v with %d degrees of freedom, want at most %v", x2, freedom, quantile(freedom))
 	}
-	// The test tells wrong noise: of one server only, of the same draws twice, a little too wide.
+	// The test tells wrong noise: of one server only, of the same draws twice, a little
+	// too wide.
 	for _, wrong := range [][]float64{{9}, {36}, {12, 12}} {
 		if x2, freedom := misfit(got, wrong...); x2 < quantile(freedom) {
 			t.Errorf("variances %v fit as well: chi-square %v", wrong, x2)
@@ -109,8 +113,8 @@ func withNoise(tasks []aggregator.Task, n noise.Sampler) []aggregator.Task {
 	return tasks
 }
 
-// Of n devices k attack in every way they have; those that are counted move the mean by exactly k*B/n, and no vote of theirs
-// weighs more (paper 000, section 4.7).
+// Of n devices k attack in every way they have; those that are counted move the mean by
+// exactly k*B/n, and no vote of theirs weighs more (paper 000, section 4.7).
 func TestVectorAttackersAreBounded(t *testing.T) {
 	const dim, bound, honest, attackers = 100, 1024, 30, 6
 	for _, field := range []uint32{dap.TypePine32, dap.TypePine40, dap.TypePine64, dap.TypePine128} {
@@ -131,7 +135,8 @@ func TestVectorAttackersAreBounded(t *testing.T) {
 		for range attackers {
 			p.accept(p.vector(v, push, spoil{}))
 		}
-		// And what it does not: an entry that is larger, in the leader's share; another vector's proof; the proof of another report.
+		// And what it does not: an entry that is larger, in the leader's share; another
+		// vector's proof; the proof of another report.
 		larger := func(by uint64) func(*vdaf.Shares) {
 			return func(s *vdaf.Shares) {
 				binary.LittleEndian.PutUint16(s.Inputs[0], binary.LittleEndian.Uint16(s.Inputs[0])+uint16(by))

@@ -35,8 +35,9 @@ func (p *pair) reasons() (rs []status.Reason) {
 	return rs
 }
 
-// TestWhyInEachSituation: each situation in which a task is stuck, made for real, is named in
-// words, with what to do about it; and none of them is named where nothing is wrong.
+// TestWhyInEachSituation: each situation in which a task is stuck, made for real, is
+// named in words, with what to do about it; and none of them is named where nothing is
+// wrong.
 func TestWhyInEachSituation(t *testing.T) {
 	stuck := func(between func(http.Handler) http.Handler) func(*pair) {
 		return func(p *pair) {

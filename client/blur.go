@@ -2,8 +2,9 @@ package client
 
 import "github.com/starling-agg/starling/recipe"
 
-// NoValue is no answer: a dummy of a recipe that has dummies, or of a device's own randomizer. It adds zero to the sum, or
-// what the randomizer makes of nothing. It takes the same coins, time and size as an answer.
+// NoValue is no answer: a dummy of a recipe that has dummies, or of a device's own
+// randomizer. It adds zero to the sum, or what the randomizer makes of nothing. It takes
+// the same coins, time and size as an answer.
 func NoValue() Value { return Value{kind: isNothing} }
 
 // Kind says on which coins of the recipe a value's reporting depends. It fails with *[ValueError] where v is no answer.
@@ -39,8 +40,8 @@ func (c *Client) check(v Value) error {
 	return nil
 }
 
-// newBlur returns what the device does to a checked value, or to none, before it is shared; nil if it does nothing and has
-// no dummies.
+// newBlur returns what the device does to a checked value, or to none, before it is
+// shared; nil if it does nothing and has no dummies.
 func newBlur(r *recipe.Recipe) (func(Value) (Value, error), error) {
 	switch z := r.Randomizer.(type) {
 	case recipe.VectorRandomizer:

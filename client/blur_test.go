@@ -37,8 +37,9 @@ func sampled(q recipe.Query) *recipe.Recipe {
 	return r
 }
 
-// What randomizers make passes the proof, and debiases to what went in: one-hot for randomized response, bounded weight for
-// RAPPOR, dummies among them. Each sum lies within 6 standard deviations: a false alarm once in 5e8 sums.
+// What randomizers make passes the proof, and debiases to what went in: one-hot for
+// randomized response, bounded weight for RAPPOR, dummies among them. Each sum lies
+// within 6 standard deviations: a false alarm once in 5e8 sums.
 func TestBlurredReports(t *testing.T) {
 	const n, k = 600, 4
 	epsilon := recipe.Decimal{Coefficient: 1, Scale: 0}
@@ -99,7 +100,8 @@ func TestBlurredReports(t *testing.T) {
 	}
 }
 
-// Dummies add nothing where the servers add the noise, and cannot be told from answers by their size.
+// Dummies add nothing where the servers add the noise, and cannot be told from answers by
+// their size.
 func TestDummiesAddNothing(t *testing.T) {
 	for _, c := range []struct {
 		query  recipe.Query
@@ -220,8 +222,8 @@ func TestKEM(t *testing.T) {
 	}
 }
 
-// B, the coins and all else that a recipe says are bound into every share: a server that was given another recipe, or gives
-// out another, opens nothing.
+// B, the coins and all else that a recipe says are bound into every share: a server that
+// was given another recipe, or gives out another, opens nothing.
 func TestRecipeIsBoundIntoShares(t *testing.T) {
 	r := sampled(recipe.Count{})
 	s := newServers(t, r)
@@ -265,9 +267,9 @@ func TestRecipeIsBoundIntoShares(t *testing.T) {
 	}
 }
 
-// What projective geometry response makes passes the proof of one point of all, and debiases
-// to the buckets that went in: each estimate lies within 6 of its standard deviations (a false
-// alarm once in 5e8). A dummy passes too.
+// What projective geometry response makes passes the proof of one point of all, and
+// debiases to the buckets that went in: each estimate lies within 6 of its standard
+// deviations (a false alarm once in 5e8). A dummy passes too.
 func TestProjectiveReports(t *testing.T) {
 	const n, k = 600, 4
 	r := blurred(recipe.Histogram{Length: 57, Chunk: 8}, recipe.PGR{Epsilon0: recipe.Decimal{Coefficient: 2}, Values: k, Field: 7, Dimension: 3})

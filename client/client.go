@@ -18,7 +18,8 @@ import (
 	"github.com/starling-agg/starling/signed"
 )
 
-// A Doer sends one HTTP request; *http.Client is one. It must be safe for concurrent use, and should follow no redirects.
+// A Doer sends one HTTP request; *http.Client is one. It must be safe for concurrent use,
+// and should follow no redirects.
 type Doer interface {
 	Do(*http.Request) (*http.Response, error)
 }
@@ -44,10 +45,12 @@ type Options struct {
 	// Prover says what the recipe guarantees in place of a certificate. This package has
 	// none, so that a device links an accountant only if it asks one.
 	Prover recipe.Prover
-	// MaxEpsilon is the largest epsilon, over the recipe's whole life, that the device agrees to. Zero agrees to any
-	// that is finite; +Inf also agrees to a recipe without differential privacy.
+	// MaxEpsilon is the largest epsilon, over the recipe's whole life, that the device
+	// agrees to. Zero agrees to any that is finite; +Inf also agrees to a recipe without
+	// differential privacy.
 	MaxEpsilon float64
-	// MinBatch is the smallest minimum batch size that the device agrees to; zero agrees to any that a recipe may have.
+	// MinBatch is the smallest minimum batch size that the device agrees to; zero agrees
+	// to any that a recipe may have.
 	MinBatch uint64
 	// Anchors are the root keys that came with the software; required for a recipe that
 	// names signing keys, which must be among them.
@@ -57,7 +60,8 @@ type Options struct {
 	// with every answer. Without it such a recipe is refused, unless all its servers are
 	// on this machine.
 	AnyKeys bool
-	// HTTP sends requests; nil is a client with a timeout of 30 s that follows no redirects.
+	// HTTP sends requests; nil is a client with a timeout of 30 s that follows no
+	// redirects.
 	HTTP Doer
 	// Via, if not nil, sends every request through a relay, so that the leader does not
 	// learn who uploads, and takes the aggregators' keys from its manifest; where the
@@ -70,9 +74,11 @@ type Options struct {
 	// Attempts bounds how often one request is sent while failures look temporary; zero
 	// is 5. It is not for what goes through a relay.
 	Attempts int
-	// Tries is how what goes through a relay is sent, where that is not what the manifest says.
+	// Tries is how what goes through a relay is sent, where that is not what the manifest
+	// says.
 	Tries Tries
-	// MaxRequest bounds the reports in one upload request, in bytes; zero is 1 MiB. A report above it goes alone.
+	// MaxRequest bounds the reports in one upload request, in bytes; zero is 1 MiB. A
+	// report above it goes alone.
 	MaxRequest int
 }
 
@@ -101,8 +107,8 @@ func (o *Options) Validate() error {
 	return o.Tries.Validate()
 }
 
-// The ways in which a request fails, beside *[dap.Problem]. Which reports a leader has after the last two is not known; to
-// upload the same ones again is safe.
+// The ways in which a request fails, beside *[dap.Problem]. Which reports a leader has
+// after the last two is not known; to upload the same ones again is safe.
 type (
 	// StatusError is an error status without a problem document, for instance of a proxy.
 	StatusError = exchange.StatusError

@@ -25,7 +25,8 @@ import (
 
 var inf = math.Inf(1)
 
-// Every query's answers reach the aggregators as they were given, verified by the real VDAF.
+// Every query's answers reach the aggregators as they were given, verified by the real
+// VDAF.
 func TestReport(t *testing.T) {
 	for _, c := range []struct {
 		query  recipe.Query
@@ -457,8 +458,9 @@ func TestOutdatedConfig(t *testing.T) {
 	}
 }
 
-// A leader that falsely calls a key outdated is left with one report: the same id, time and shares, which count once. With new shares
-// and noise it would have two of one person, of whom the ledger was charged for one.
+// A leader that falsely calls a key outdated is left with one report: the same id, time
+// and shares, which count once. With new shares and noise it would have two of one
+// person, of whom the ledger was charged for one.
 func TestOutdatedConfigLeavesOneReport(t *testing.T) {
 	s := newServers(t, testRecipe(recipe.Count{}))
 	c := s.client(nil)

@@ -9,14 +9,15 @@
 // to the leader. Neither server can read the answer; the leader learns the network
 // address of whoever uploads and, to the recipe's time precision, when.
 //
-// With [Options.Via] everything goes through a relay, and the leader learns no address; [Client.Cover] then sends a request
-// that looks like an upload and is none.
+// With [Options.Via] everything goes through a relay, and the leader learns no address;
+// [Client.Cover] then sends a request that looks like an upload and is none.
 //
-// [Client.Prepare] makes a report without network, once [Client.Refresh] has fetched the aggregators' keys, and
-// [Client.Upload] sends many in one request.
+// [Client.Prepare] makes a report without network, once [Client.Refresh] has fetched the
+// aggregators' keys, and [Client.Upload] sends many in one request.
 //
-// A [Client] is safe for concurrent use. It keeps no record of what was answered: a person who may answer in a bounded
-// number of rounds (the claim's) is counted by the caller.
+// A [Client] is safe for concurrent use. It keeps no record of what was answered: a
+// person who may answer in a bounded number of rounds (the claim's) is counted by the
+// caller.
 //
 // Around it: package answer reads answers as people type them, package sender carries them
 // to the servers, package participate tosses the coins of a recipe and keeps the ledger of

@@ -19,8 +19,9 @@ import (
 	"github.com/starling-agg/starling/vdaf"
 )
 
-// servers plays leader and helper in one: it accepts reports as a leader does, opens and verifies both shares with the
-// real VDAF, and adds up. Its fields are set before requests come.
+// servers plays leader and helper in one: it accepts reports as a leader does, opens and
+// verifies both shares with the real VDAF, and adds up. Its fields are set before
+// requests come.
 type servers struct {
 	t      testing.TB
 	recipe *recipe.Recipe

@@ -158,7 +158,8 @@ func (c *Client) holdsNow(l *signed.List) error {
 	return l.ValidAt(c.o.Now())
 }
 
-// choose returns the configuration to seal to: the first of the KEM that the recipe asks for.
+// choose returns the configuration to seal to: the first of the KEM that the recipe asks
+// for.
 func (c *Client) choose(list dap.HpkeConfigList) (dap.HpkeConfig, error) {
 	if c.recipe.KEM == recipe.X25519 {
 		return list.Choose() // what a server offers first is at least as strong

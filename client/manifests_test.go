@@ -49,7 +49,8 @@ func newTrio(t *testing.T, r *recipe.Recipe) *trio {
 	return x
 }
 
-// manifest is one of the trio, with fresh keys of leader and helper under the ids id and id+1.
+// manifest is one of the trio, with fresh keys of leader and helper under the ids id and
+// id+1.
 func (x *trio) manifest(from time.Time, life time.Duration, revision uint16, id uint8) *ohttp.Manifest {
 	x.t.Helper()
 	deployment, err := x.recipe.Deployment()

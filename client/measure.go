@@ -12,8 +12,8 @@ import (
 	"github.com/starling-agg/starling/vdaf/prio3"
 )
 
-// A Value is one person's answer, made by [Bool], [Number], [Bucket], [Vector], [Reals] or [NoValue]; the zero Value is refused. It never
-// prints what it holds.
+// A Value is one person's answer, made by [Bool], [Number], [Bucket], [Vector], [Reals]
+// or [NoValue]; the zero Value is refused. It never prints what it holds.
 type Value struct {
 	kind   kind
 	number uint64
@@ -59,14 +59,16 @@ func (Value) Format(f fmt.State, _ rune)   { io.WriteString(f, redacted) }
 func (Value) LogValue() slog.Value         { return slog.StringValue(redacted) }
 func (Value) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
-// ValueError: the value is no answer to the recipe's query. It does not say what the value was.
+// ValueError: the value is no answer to the recipe's query. It does not say what the
+// value was.
 type ValueError struct{ Want string }
 
 func (e *ValueError) Error() string {
 	return "client: the value is no answer to the query: want " + e.Want
 }
 
-// A sharder checks a value against the query and splits it into input shares for two aggregators.
+// A sharder checks a value against the query and splits it into input shares for two
+// aggregators.
 type sharder func(ctx []byte, v Value, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error)
 
 // newSharder returns the sharder of a recipe's query that has been validated.
@@ -78,7 +80,8 @@ func newSharder(r *recipe.Recipe) (sharder, error) {
 	return valued(r.Query, shard), nil
 }
 
-// shardOf returns what splits a value that is of the query's form, by the VDAF of the recipe.
+// shardOf returns what splits a value that is of the query's form, by the VDAF of the
+// recipe.
 func shardOf(r *recipe.Recipe) (sharder, error) {
 	const aggregators = 2
 	config, err := r.VDAFConfig()

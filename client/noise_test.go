@@ -25,9 +25,10 @@ func noisyRecipe(t *testing.T, dim uint32, p recipe.VectorProof, clip uint64, va
 	return r
 }
 
-// What devices send is their clipped vector and the noise that the recipe states, no more: the sum over n reports, a device without
-// an answer among them, has n times the variance in each entry. The statistic is chi-square with dim degrees of freedom up to the
-// noise's being whole numbers; it leaves 6 deviations once in 10^8.
+// What devices send is their clipped vector and the noise that the recipe states, no
+// more: the sum over n reports, a device without an answer among them, has n times the
+// variance in each entry. The statistic is chi-square with dim degrees of freedom up to
+// the noise's being whole numbers; it leaves 6 deviations once in 10^8.
 func TestNoisyReports(t *testing.T) {
 	const n, dim, clip, variance = 12, 400, 1 << 10, 400
 	for _, p := range []recipe.VectorProof{recipe.Pine32, recipe.Pine40, recipe.Pine64, recipe.Pine128} {
@@ -75,7 +76,8 @@ func TestNoisyReports(t *testing.T) {
 	}
 }
 
-// With a projection the device's noise is on what is sent: the sum is that of the projected vectors, with the stated noise.
+// With a projection the device's noise is on what is sent: the sum is that of the
+// projected vectors, with the stated noise.
 func TestNoisyProjectedReports(t *testing.T) {
 	const n, dim, clip, variance = 12, 400, 1 << 10, 400
 	r := noisyRecipe(t, dim, recipe.Pine40, clip, recipe.Rational{Num: variance, Den: 1})
@@ -111,8 +113,8 @@ func TestNoisyProjectedReports(t *testing.T) {
 	}
 }
 
-// Where devices decide by coins, a dummy of a vector adds nothing if the servers add the noise, and noise alone if the devices do; it
-// cannot be told from an answer by its size.
+// Where devices decide by coins, a dummy of a vector adds nothing if the servers add the
+// noise, and noise alone if the devices do; it cannot be told from an answer by its size.
 func TestVectorDummies(t *testing.T) {
 	q := recipe.Vector{Dimension: 50, Bound: 8, FracBits: 3, Proof: recipe.Pine32, Rounding: recipe.RoundNearest}
 	x := make([]float64, 50)

@@ -14,11 +14,12 @@ import (
 // ErrWindow: the recipe takes no reports of this time.
 var ErrWindow = errors.New("client: outside the recipe's window")
 
-// ErrCoins: the recipe's devices decide by coins, which package participate tosses; to send whatever is given would break
-// what the recipe promises.
+// ErrCoins: the recipe's devices decide by coins, which package participate tosses; to
+// send whatever is given would break what the recipe promises.
 var ErrCoins = errors.New("client: this recipe is answered through package participate")
 
-// scratch is memory for one report in the making. It held plaintext and is cleared before it is kept.
+// scratch is memory for one report in the making. It held plaintext and is cleared before
+// it is kept.
 type scratch struct {
 	aad       []byte
 	plaintext []byte
@@ -30,8 +31,8 @@ type scratch struct {
 // randomness. It fails with *[ValueError] and [ErrWindow] if v or t do not fit the
 // recipe.
 //
-// It applies the recipe's randomizer and tosses no coin: for recipes with coins, package participate calls it with what they
-// leave.
+// It applies the recipe's randomizer and tosses no coin: for recipes with coins, package
+// participate calls it with what they leave.
 //
 // Step 1 of one report: from an answer on the device, to the measurement that is shared.
 func (c *Client) Prepare(v Value, t time.Time) (dap.Report, error) {
@@ -97,10 +98,11 @@ func (c *Client) prepare(v Value, t time.Time) (*made, error) {
 	return m, c.seal(m)
 }
 
-// seal encrypts both input shares of a report to the current keys, bound to its task, metadata and public share (DAP-18 section
-// 4.4.2.1).
+// seal encrypts both input shares of a report to the current keys, bound to its task,
+// metadata and public share (DAP-18 section 4.4.2.1).
 //
-// Step 4 of one report: from its input shares, to a report that can be uploaded, which nobody on the way can open.
+// Step 4 of one report: from its input shares, to a report that can be uploaded, which
+// nobody on the way can open.
 func (c *Client) seal(m *made) error {
 	now := c.o.Now()
 	m.keys = keyPair{c.leader.usable(now), c.helper.usable(now)}
@@ -182,8 +184,9 @@ func (c *Client) Report(ctx context.Context, values ...Value) error {
 	return nil
 }
 
-// sendSome makes and uploads as many reports as fill a few requests, and returns how many of the indices that were. Those that
-// were sealed to an outdated key are sealed anew and uploaded again.
+// sendSome makes and uploads as many reports as fill a few requests, and returns how many
+// of the indices that were. Those that were sealed to an outdated key are sealed anew and
+// uploaded again.
 func (c *Client) sendSome(ctx context.Context, values []Value, indices []int, now time.Time) (int, []Refusal, error) {
 	if err := c.Refresh(ctx); err != nil {
 		return 0, nil, err
@@ -217,7 +220,8 @@ func (c *Client) sendSome(ctx context.Context, values []Value, indices []int, no
 		for _, s := range statuses {
 			at := index[s.ID]
 			if s.Error.Outdated() {
-				// The leader knows its own ids only, but both keys may have been turned over.
+				// The leader knows its own ids only, but both keys may have been turned
+				// over.
 				c.leader.forget(all[at].keys.leader)
 				c.helper.forget(all[at].keys.helper)
 				if try == 0 {

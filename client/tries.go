@@ -34,7 +34,8 @@ type Tries struct {
 
 const (
 	defaultTimeout = 45 * time.Second
-	// clockSkew is by how much a device's clock may differ from those that made its manifest.
+	// clockSkew is by how much a device's clock may differ from those that made its
+	// manifest.
 	clockSkew = time.Minute
 )
 

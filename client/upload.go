@@ -13,8 +13,9 @@ import (
 	"github.com/starling-agg/starling/recipe"
 )
 
-// UploadError: an upload ended early. The first Acknowledged reports of the call were answered, each accepted or in the
-// list that Upload returned beside this; of the others nothing is known, and they may be uploaded again as they are.
+// UploadError: an upload ended early. The first Acknowledged reports of the call were
+// answered, each accepted or in the list that Upload returned beside this; of the others
+// nothing is known, and they may be uploaded again as they are.
 type UploadError struct {
 	Acknowledged int
 	Err          error
@@ -25,16 +26,18 @@ func (e *UploadError) Error() string {
 }
 func (e *UploadError) Unwrap() error { return e.Err }
 
-// Upload sends reports to the leader, many in a request, and repeats requests that failed for the moment: the leader
-// knows reports by their ids and counts none twice. It returns the reports that the leader refused, in order; every
-// other one is acknowledged, which means stored.
+// Upload sends reports to the leader, many in a request, and repeats requests that failed
+// for the moment: the leader knows reports by their ids and counts none twice. It returns
+// the reports that the leader refused, in order; every other one is acknowledged, which
+// means stored.
 //
 // Through a relay each report goes alone, as [Tries] says, and is acknowledged by the
 // gateway: it is stored there and will be offered to the leader, whose word on it nobody
 // is told. None is refused then, as far as a device can know.
 //
-// It fails with *[UploadError], whose cause is a *[dap.Problem] where the
-// leader refused a whole request, and a *[recipe.TooLargeError] where it could only refuse a report: then nothing is sent.
+// It fails with *[UploadError], whose cause is a *[dap.Problem] where the leader refused
+// a whole request, and a *[recipe.TooLargeError] where it could only refuse a report:
+// then nothing is sent.
 func (c *Client) Upload(ctx context.Context, reports []dap.Report) ([]dap.ReportUploadStatus, error) {
 	var refused []dap.ReportUploadStatus
 	for i := range reports {
@@ -68,7 +71,8 @@ func (c *Client) fit(reports []dap.Report) int {
 	return len(reports)
 }
 
-// uploadStatusSize is an upper bound on the encoding of one dap.ReportUploadStatus, in bytes.
+// uploadStatusSize is an upper bound on the encoding of one dap.ReportUploadStatus, in
+// bytes.
 const uploadStatusSize = 32
 
 // UploadURL is where reports are posted: the leader's reports resource for the task.
@@ -91,7 +95,8 @@ func (c *Client) upload(ctx context.Context, reports []dap.Report) ([]dap.Report
 	return refusals(dap.Dialect{Version: c.task.Version}, answer.Body, reports)
 }
 
-// refusals reads UploadErrors, which must name reports of the request, each once and in its order.
+// refusals reads UploadErrors, which must name reports of the request, each once and in
+// its order.
 func refusals(d dap.Dialect, body []byte, reports []dap.Report) ([]dap.ReportUploadStatus, error) {
 	limits := dap.DefaultLimits()
 	limits.MaxReports = len(reports)

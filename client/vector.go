@@ -12,8 +12,9 @@ import (
 	"github.com/starling-agg/starling/vdaf/prio3"
 )
 
-// Reals answers a [recipe.Vector]: one finite number for each place. A vector longer than the recipe's norm is scaled down to it.
-// It keeps v, which must not change until the report is made.
+// Reals answers a [recipe.Vector]: one finite number for each place. A vector longer than
+// the recipe's norm is scaled down to it. It keeps v, which must not change until the
+// report is made.
 func Reals(v []float64) Value { return Value{kind: isReals, reals: v} }
 
 // finite says whether all numbers are, in time that does not depend on which is not.
@@ -25,7 +26,8 @@ func (v Value) finite() bool {
 	return bad == 0
 }
 
-// newProject returns what makes the vector that is sent of the one that was given, which has been checked; nil without a projection.
+// newProject returns what makes the vector that is sent of the one that was given, which
+// has been checked; nil without a projection.
 func newProject(r *recipe.Recipe) (func(Value) Value, error) {
 	if r.Projection == nil {
 		return nil, nil
@@ -39,7 +41,8 @@ func newProject(r *recipe.Recipe) (func(Value) Value, error) {
 		return nil, err
 	}
 	return func(v Value) Value {
-		// Numbers beyond 2^900 could add up to an infinity. Scaled down they are still longer than any norm, and are clipped alike.
+		// Numbers beyond 2^900 could add up to an infinity. Scaled down they are still
+		// longer than any norm, and are clipped alike.
 		largest := 0.0
 		for _, x := range v.reals {
 			largest = max(largest, math.Abs(x))
@@ -89,8 +92,9 @@ func newVectorSharder(config dap.VDAFConfig, encoding pine.Encoding) (sharder, e
 	return nil, fmt.Errorf("client: no vector of %T", config)
 }
 
-// clipBelowOne returns a copy that is scaled to norm 1 - 2^-30 if it is longer. Floating point is wrong by less than 2^-30 for any
-// length that a proof has, and rounding towards zero lengthens nothing.
+// clipBelowOne returns a copy that is scaled to norm 1 - 2^-30 if it is longer. Floating
+// point is wrong by less than 2^-30 for any length that a proof has, and rounding towards
+// zero lengthens nothing.
 func clipBelowOne(x []float64) []float64 {
 	const room = 0x1p-30
 	largest, sum := 0x1p-1000, 0.0

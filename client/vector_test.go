@@ -21,7 +21,8 @@ func vectorQueries(dim uint32) map[string]recipe.Vector {
 	}
 }
 
-// Vectors reach the aggregators verified, those that are too long at the norm of the recipe and in their direction.
+// Vectors reach the aggregators verified, those that are too long at the norm of the
+// recipe and in their direction.
 func TestReals(t *testing.T) {
 	for name, q := range vectorQueries(3) {
 		t.Run(name, func(t *testing.T) {
@@ -41,7 +42,8 @@ func TestReals(t *testing.T) {
 	}
 }
 
-// Of 500 entries far over the norm, each is proved: whatever rounding did, the integers are within the bound.
+// Of 500 entries far over the norm, each is proved: whatever rounding did, the integers
+// are within the bound.
 func TestRealsAreClipped(t *testing.T) {
 	for name, q := range vectorQueries(500) {
 		s := newServers(t, testRecipe(q))
@@ -85,8 +87,9 @@ func TestRealsAreChecked(t *testing.T) {
 	}
 }
 
-// With a projection devices give long vectors and send what the map makes of them, clipped: a vector of any size is proved, and what
-// was sent is the projection of the vectors that were not too long.
+// With a projection devices give long vectors and send what the map makes of them,
+// clipped: a vector of any size is proved, and what was sent is the projection of the
+// vectors that were not too long.
 func TestRealsAreProjected(t *testing.T) {
 	for name, q := range vectorQueries(40) {
 		r := testRecipe(q)

@@ -65,7 +65,8 @@ func (f *relayed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// TestVia: through a relay every report goes alone, cover looks like it, and no server is asked for anything directly.
+// TestVia: through a relay every report goes alone, cover looks like it, and no server is
+// asked for anything directly.
 func TestVia(t *testing.T) {
 	r := testRecipe(recipe.Histogram{Length: 4, Chunk: 2})
 	r.Rounds = &recipe.Rounds{Units: 1, Grace: 180}

@@ -56,8 +56,8 @@ func (a *Aggregator) Backup(ctx context.Context, dir string) (m *backup.Manifest
 	return m, err
 }
 
-// ReceiveBackup asks the running aggregator for a backup, and reads it into a directory that
-// is empty or not there.
+// ReceiveBackup asks the running aggregator for a backup, and reads it into a directory
+// that is empty or not there.
 func (a *Aggregator) ReceiveBackup(ask func() (io.ReadCloser, error), dir string) (m *backup.Manifest, err error) {
 	if there, err := os.ReadDir(dir); err == nil && len(there) > 0 {
 		return nil, fmt.Errorf("%w, or other files", backup.ErrExists)

@@ -13,9 +13,11 @@
 // distance of the estimated distribution from the true one. It is 1/M-like for the
 // sample, to which private estimates add K (sigma/M)^2, and the models differ in sigma:
 //
-//   - AGG: the servers may know who reports, so each person is in ceil(T M/N) releases; analytic Gaussian mechanism.
-//   - SAMPAGG: who reports is secret, so each release is about a Poisson sample. Curves calibrate sigma by Rényi
-//     accounting (the "moments accountant"), as the paper did; rings by privacy loss distributions, which are tighter.
+//   - AGG: the servers may know who reports, so each person is in ceil(T M/N) releases;
+//     analytic Gaussian mechanism.
+//   - SAMPAGG: who reports is secret, so each release is about a Poisson sample. Curves
+//     calibrate sigma by Rényi accounting (the "moments accountant"), as the paper did;
+//     rings by privacy loss distributions, which are tighter.
 //
 // Where only a fraction g of the people hold a value other than the default, SAMPAGG may
 // keep those at the rate min(M/(2gN), 1) and the others at M/(2N). The error is then over

@@ -19,7 +19,8 @@ import (
 	"github.com/starling-agg/starling/vdaf/prio3"
 )
 
-// A forger sends what no honest client sends. It knows all that a client may know, and the wire format.
+// A forger sends what no honest client sends. It knows all that a client may know, and
+// the wire format.
 type forger struct {
 	frame          *frame
 	count          int // of malicious reports
@@ -87,7 +88,8 @@ func uploadsOf(leader *url.URL, task dap.TaskID) *url.URL {
 	return dap.ResourceURL(leader, dap.CreationPath(task, dap.ReportsResource))
 }
 
-// An attack makes one bad report and says where it goes. A nil body means an upload of the report.
+// An attack makes one bad report and says where it goes. A nil body means an upload of
+// the report.
 type attack struct {
 	name string
 	make func(f *forger, i int) (dap.Report, error)
@@ -137,8 +139,8 @@ var attacks = []attack{
 	}},
 }
 
-// attack sends the lab's malicious reports, each in a request of its own, and counts what is refused on the spot.
-// honest are reports that have been acknowledged.
+// attack sends the lab's malicious reports, each in a request of its own, and counts what
+// is refused on the spot. honest are reports that have been acknowledged.
 func (f *forger) attack(ctx context.Context, honest []dap.Report) error {
 	for i := range f.count {
 		a := attacks[i%len(attacks)]
@@ -166,8 +168,9 @@ func (f *forger) attack(ctx context.Context, honest []dap.Report) error {
 	return nil
 }
 
-// upload sends one request. A report that the leader names as refused is counted by the leader; a request that it
-// refuses as a whole is counted here; what it acknowledges is rejected later, or is a fault that the lab then shows.
+// upload sends one request. A report that the leader names as refused is counted by the
+// leader; a request that it refuses as a whole is counted here; what it acknowledges is
+// rejected later, or is a fault that the lab then shows.
 func (f *forger) upload(ctx context.Context, to *url.URL, body []byte) error {
 	answer, problem, err := f.do(ctx, http.MethodPost, to, dap.ContentType(dap.MediaUploadReq), body)
 	if err != nil {
@@ -220,7 +223,8 @@ func (f *forger) do(ctx context.Context, method string, to *url.URL, media strin
 // A split makes the shares of a report.
 type split func(ctx []byte, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error)
 
-// forge makes a report of a bucket as the client does, but spoils its shares before they are sealed.
+// forge makes a report of a bucket as the client does, but spoils its shares before they
+// are sealed.
 func (f *forger) forge(t time.Time, bucket int, spoil func(*vdaf.Shares)) (dap.Report, error) {
 	return f.seal(t, func(ctx []byte, nonce *[vdaf.NonceSize]byte) (*vdaf.Shares, error) {
 		return f.shard.Shard(ctx, bucket%randhie.Buckets, nonce)
@@ -260,8 +264,9 @@ func (f *forger) seal(t time.Time, make split, spoil func(*vdaf.Shares)) (dap.Re
 	return r, nil
 }
 
-// addOne adds 1 to one element of the leader's measurement share: little-endian integers of 16 bytes modulo
-// 2^128 - 7 * 2^66 + 1 (VDAF-18 section 6.1). The one element in 2^60 or so that then is not reduced is refused too.
+// addOne adds 1 to one element of the leader's measurement share: little-endian integers
+// of 16 bytes modulo 2^128 - 7 * 2^66 + 1 (VDAF-18 section 6.1). The one element in 2^60
+// or so that then is not reduced is refused too.
 func addOne(share []byte, element int) {
 	e := share[16*element : 16*element+16]
 	low := binary.LittleEndian.Uint64(e) + 1

@@ -22,20 +22,25 @@ import (
 	"github.com/starling-agg/starling/recipe/account"
 )
 
-// BenchOptions say what is measured: leader and helper together, from the upload to both having verified.
+// BenchOptions say what is measured: leader and helper together, from the upload to both
+// having verified.
 type BenchOptions struct {
-	// VDAF is "count", "histogram", or how the norm of a vector is proved: "pine32" and so on.
+	// VDAF is "count", "histogram", or how the norm of a vector is proved: "pine32" and
+	// so on.
 	VDAF string
-	// Length is the number of buckets of a histogram, 2 to 100,000, or of a vector's entries; count has none.
+	// Length is the number of buckets of a histogram, 2 to 100,000, or of a vector's
+	// entries; count has none.
 	Length int
-	// Seconds is how long uploads go on, at most; they end earlier where the reports run out. Default 10.
+	// Seconds is how long uploads go on, at most; they end earlier where the reports run
+	// out. Default 10.
 	Seconds int
-	// Reports are made before the clock starts. Default 8,000 for each second, as far as 512 MiB hold them.
+	// Reports are made before the clock starts. Default 8,000 for each second, as far as
+	// 512 MiB hold them.
 	Reports int
 	// Workers is how many requests are under way at a time. Default GOMAXPROCS.
 	Workers int
-	// Serve starts an aggregator in a process of its own and returns what stops it and tells its peak resident set in
-	// bytes. Required.
+	// Serve starts an aggregator in a process of its own and returns what stops it and
+	// tells its peak resident set in bytes. Required.
 	Serve func(role dap.Role, config string) (stop func() (peakRSS int64, err error), err error)
 	// Progress as in [Options].
 	Progress func(Progress)
@@ -96,7 +101,8 @@ type BenchReport struct {
 	// Seconds is from the first upload to the last verification.
 	Seconds          float64 `json:"seconds"`
 	ReportsPerSecond float64 `json:"reports_per_second"`
-	// AckP50 and AckP99 are quantiles of the time to acknowledge one request of ReportsPerRequest reports.
+	// AckP50 and AckP99 are quantiles of the time to acknowledge one request of
+	// ReportsPerRequest reports.
 	AckP50            float64 `json:"ack_p50_ms"`
 	AckP99            float64 `json:"ack_p99_ms"`
 	ReportsPerRequest int     `json:"reports_per_request"`
@@ -173,7 +179,8 @@ func Bench(ctx context.Context, o BenchOptions) (_ *BenchReport, err error) {
 	return rep, nil
 }
 
-// maxBenchFracBits leaves room for noise and ten thousand reports in every field of package pine.
+// maxBenchFracBits leaves room for noise and ten thousand reports in every field of
+// package pine.
 const maxBenchFracBits = 14
 
 func benchQuery(o *BenchOptions) (recipe.Query, func() client.Value, error) {

@@ -23,15 +23,18 @@ import (
 	"github.com/starling-agg/starling/vdaf"
 )
 
-// BenchReportOptions say which report is measured: one vector of bounded norm, from the device to both aggregators, on one core.
+// BenchReportOptions say which report is measured: one vector of bounded norm, from the
+// device to both aggregators, on one core.
 type BenchReportOptions struct {
 	// VDAF is pine32, pine40, pine64, pine128, l2fixed16 or l2fixed32; required.
 	VDAF string
 	// Dimension is the number of entries, 1 to recipe.MaxElements; required.
 	Dimension int
-	// FracBits is the precision in binary places, for norm 1; default 15, 19, 24 and 24 for the pines, 15 and 31 else.
+	// FracBits is the precision in binary places, for norm 1; default 15, 19, 24 and 24
+	// for the pines, 15 and 31 else.
 	FracBits int
-	// Projection is how many numbers of a random projection are sent instead of the vector, less than Dimension; 0 for all of it.
+	// Projection is how many numbers of a random projection are sent instead of the
+	// vector, less than Dimension; 0 for all of it.
 	Projection int
 	// Reports is how many are made and verified; the median is reported. Default 5.
 	Reports int
@@ -76,14 +79,16 @@ func (o BenchReportOptions) Validate() error {
 	return nil
 }
 
-// A ReportCost is what [BenchReport] measured. Its JSON keys are only added to. Times are milliseconds for one report, the median of
-// Reports, with sealing and opening: processor time where the system tells it, else by the clock.
+// A ReportCost is what [BenchReport] measured. Its JSON keys are only added to. Times are
+// milliseconds for one report, the median of Reports, with sealing and opening: processor
+// time where the system tells it, else by the clock.
 type ReportCost struct {
 	VDAF      string `json:"vdaf"`
 	Dimension int    `json:"dimension"`
 	FracBits  int    `json:"frac_bits"`
 	Reports   int    `json:"reports"`
-	// UploadBytes is the body of DAP's upload request with one report: shares, their HPKE, metadata.
+	// UploadBytes is the body of DAP's upload request with one report: shares, their
+	// HPKE, metadata.
 	UploadBytes int `json:"upload_bytes"`
 	// Ratio is UploadBytes over 4 bytes an entry.
 	Ratio    float64 `json:"upload_over_plaintext"`
@@ -92,15 +97,16 @@ type ReportCost struct {
 	HelperMS float64 `json:"helper_ms"`
 	// MostReports is how many reports a sum has room for, without noise.
 	MostReports uint64 `json:"most_reports"`
-	// Projection is how many numbers are sent for the vector, 0 where it is sent whole; Lost is the error of the mean that comes with
-	// it, over the length of the mean.
+	// Projection is how many numbers are sent for the vector, 0 where it is sent whole;
+	// Lost is the error of the mean that comes with it, over the length of the mean.
 	Projection int     `json:"projection,omitempty"`
 	Lost       float64 `json:"lost_by_projection,omitempty"`
 	CPUs       int     `json:"cpus"`
 }
 
-// MeasureReport makes reports as a device does, from the vector to the body of the upload, and verifies them as leader and helper
-// do, from the sealed share to the aggregate share.
+// MeasureReport makes reports as a device does, from the vector to the body of the
+// upload, and verifies them as leader and helper do, from the sealed share to the
+// aggregate share.
 func MeasureReport(ctx context.Context, o BenchReportOptions) (*ReportCost, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -223,7 +229,8 @@ func (s keyServer) Do(r *http.Request) (*http.Response, error) {
 
 var errBenchRefused = errors.New("lab: the benchmark's own report was refused")
 
-// one takes one report from the device to both aggregate shares, and returns what client, leader and helper took.
+// one takes one report from the device to both aggregate shares, and returns what client,
+// leader and helper took.
 func (b *reportBench) one() (took [3]time.Duration, size int, err error) {
 	watch := newStopwatch()
 	report, err := b.client.Prepare(client.Reals(b.vector), time.Now())
@@ -305,7 +312,8 @@ func (b *reportBench) check(reports int) error {
 		d := q.Real(x) - vector[i]*scale
 		off += d * d
 	}
-	// Rounding is off by at most a unit an entry; so is the norm that is clipped to, of which there are d/4 + 4B in the square.
+	// Rounding is off by at most a unit an entry; so is the norm that is clipped to, of
+	// which there are d/4 + 4B in the square.
 	if limit := float64(reports) * (1.5*math.Sqrt(float64(q.Dimension)) + 8) * q.Unit(); math.Sqrt(off) > limit+0.01*scale*math.Sqrt(length) {
 		return fmt.Errorf("lab: the sum of the benchmark's reports is off by %g, want at most %g", math.Sqrt(off), limit)
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/starling-agg/starling/vdaf/pine"
 )
 
-// Every proof is measured, from the vector to a sum that is right; the sizes are those of the planner and about 150 bytes of DAP.
+// Every proof is measured, from the vector to a sum that is right; the sizes are those of
+// the planner and about 150 bytes of DAP.
 func TestMeasureReport(t *testing.T) {
 	const dim = 500
 	plan := func(f pine.Field, frac int) int {

@@ -17,14 +17,16 @@ import (
 // normalNever is what a standard normal variable exceeds, to either side, once in 10^6.
 const normalNever = 4.891638
 
-// TestCountAttack plays the attack that sampling with a public count falls to: all others hold one answer, the victim
-// another, and the attacker, who knows that, subtracts the sum of the others' answers from the number of reports. What is
-// left is the victim's report, the dummies and the servers' noise.
+// TestCountAttack plays the attack that sampling with a public count falls to: all others
+// hold one answer, the victim another, and the attacker, who knows that, subtracts the
+// sum of the others' answers from the number of reports. What is left is the victim's
+// report, the dummies and the servers' noise.
 //
-// With dummies the attacker never gets surer of the victim's answer than the guarantee allows: the privacy loss of what it
-// saw is at most epsilon a round (plus ln 2, but for twice delta). And what is left of the count is as large and varies as
-// much as the guarantee counts on, without which that bound would mean nothing. Each check fails without reason once in 10^6
-// runs or less. Without dummies the recipe is refused.
+// With dummies the attacker never gets surer of the victim's answer than the guarantee
+// allows: the privacy loss of what it saw is at most epsilon a round (plus ln 2, but for
+// twice delta). And what is left of the count is as large and varies as much as the
+// guarantee counts on, without which that bound would mean nothing. Each check fails
+// without reason once in 10^6 runs or less. Without dummies the recipe is refused.
 func TestCountAttack(t *testing.T) {
 	t.Parallel() // it waits for rounds more than it computes
 	const devices, rounds = 400, 8
@@ -76,7 +78,8 @@ func TestCountAttack(t *testing.T) {
 		if (score > 0) == has(i) {
 			right++
 		}
-		// How much likelier this is with an answer than without: reported with probability 1/2.
+		// How much likelier this is with an answer than without: reported with
+		// probability 1/2.
 		worst = max(worst, math.Abs(math.Log1p(0.5*math.Expm1(score))))
 	}
 	t.Logf("%v; per round %v; %d of %d guesses right, the surest by %.2f; left varies by %.0f, %.0f expected, %.0f of it noise", report.SecondsByStep, g.PerRound, right, rounds, worst,

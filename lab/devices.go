@@ -17,12 +17,14 @@ import (
 )
 
 const (
-	// inFlight is how many devices wait for an answer at one time. Relay and gateway keep as many connections as that.
+	// inFlight is how many devices wait for an answer at one time. Relay and gateway keep
+	// as many connections as that.
 	inFlight = 240
 	// frontWindow is the gateway's window in a lab.
 	frontWindow = 20 * time.Millisecond
-	// durableDevices keep the ledger of a real device, a file that is on the disk before a coin is tossed. For all of them
-	// that would be some 60,000 directories and as many waits for the disk; the others keep theirs in memory.
+	// durableDevices keep the ledger of a real device, a file that is on the disk before
+	// a coin is tossed. For all of them that would be some 60,000 directories and as many
+	// waits for the disk; the others keep theirs in memory.
 	durableDevices = 16
 	devicesDir     = "devices"
 	// ledgerRoom is by how much a device's budget is above what the recipe takes in all.

@@ -1,6 +1,7 @@
-// Package lab plays every party on loopback in one process: clients, leader, helper and collector, over real HTTP, with
-// real encryption, real proofs, real noise and real stores. [Run] takes one private histogram of real data from the
-// devices to the picture, and measures each step. It is the demonstration, the tutorial and a test of the whole.
+// Package lab plays every party on loopback in one process: clients, leader, helper and
+// collector, over real HTTP, with real encryption, real proofs, real noise and real
+// stores. [Run] takes one private histogram of real data from the devices to the picture,
+// and measures each step. It is the demonstration, the tutorial and a test of the whole.
 //
 // A lab is a scenario over one frame. The scenario says what is asked, makes the devices'
 // values and sends them, says what the recipe has one expect, and compares: a histogram

@@ -15,8 +15,9 @@ type forecast struct {
 	mean float64   // their sum
 }
 
-// newForecast is what the recipe says of such errors for a population of which truth gives the counts. The population is
-// fixed, and only its sampling and the noise are random.
+// newForecast is what the recipe says of such errors for a population of which truth
+// gives the counts. The population is fixed, and only its sampling and the noise are
+// random.
 func newForecast(r *recipe.Recipe, truth []int64, devices uint64) *forecast {
 	f := &forecast{}
 	for _, t := range truth {
@@ -25,8 +26,8 @@ func newForecast(r *recipe.Recipe, truth []int64, devices uint64) *forecast {
 	return f
 }
 
-// newKnownForecast is the same for a sample without replacement of m of the devices. Its errors are slightly dependent, which
-// is left out: the noise is the larger part.
+// newKnownForecast is the same for a sample without replacement of m of the devices. Its
+// errors are slightly dependent, which is left out: the noise is the larger part.
 func newKnownForecast(r *recipe.Recipe, truth []int64, devices, m uint64) *forecast {
 	f := &forecast{}
 	noise := r.ForecastError([]float64{0}, m, true)

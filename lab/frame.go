@@ -323,7 +323,8 @@ func (f *frame) start(ctx context.Context, pose poser) (stop func() error, _ con
 		parts = append(parts, more...)
 	}
 
-	// The servers outlive the caller's context by as long as it takes to stop them in order.
+	// The servers outlive the caller's context by as long as it takes to stop them in
+	// order.
 	servers, stopServers := context.WithCancel(context.WithoutCancel(ctx))
 	work, fail := context.WithCancelCause(ctx)
 	up, done := make(chan struct{}), make(chan error, 1)

@@ -18,7 +18,8 @@ import (
 // Options say how a lab of one histogram runs. The zero value is the whole demonstration.
 type Options struct {
 	Frame
-	// Malicious is how many invalid reports are sent among the honest ones: 0 to [MaxMalicious].
+	// Malicious is how many invalid reports are sent among the honest ones: 0 to
+	// [MaxMalicious].
 	Malicious int
 	// Rows takes only the first rows of the table, at least [MinRows]; 0 takes all.
 	Rows int
@@ -30,7 +31,8 @@ type Options struct {
 	Population int
 	// Sampling is the probability of reporting, over all devices. Default 1/10.
 	Sampling recipe.Rational
-	// Recipe is what is asked: [Visits], the default, [Health], or, of a population, [Needles].
+	// Recipe is what is asked: [Visits], the default, [Health], or, of a population,
+	// [Needles].
 	Recipe string
 	// Rounds is how many collections are taken of the same population, all within Epsilon
 	// together. Default 1.

@@ -166,7 +166,8 @@ func TestRunRefuses(t *testing.T) {
 	}
 }
 
-// TestRunStops: the context ends the lab, the servers stop, and nothing is left in the temporary directory.
+// TestRunStops: the context ends the lab, the servers stop, and nothing is left in the
+// temporary directory.
 func TestRunStops(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	// half of a deployment is not kept

@@ -23,8 +23,8 @@ import (
 const (
 	// Visits asks everybody for the number of visits, as the plain lab does.
 	Visits = "visits"
-	// Needles asks who saw a doctor often, about one in eleven, and samples them more often than the rest ("counting
-	// needles", paper 000 section 3.1).
+	// Needles asks who saw a doctor often, about one in eleven, and samples them more
+	// often than the rest ("counting needles", paper 000 section 3.1).
 	Needles = "needles"
 )
 
@@ -35,9 +35,11 @@ const (
 	MaxRounds         = 100
 	defaultPopulation = 60_000
 
-	// often is how many visits a needle has at least; 1,851 of the 20,190 rows have as many.
+	// often is how many visits a needle has at least; 1,851 of the 20,190 rows have as
+	// many.
 	often = 8
-	// needleShare is the number of people for each needle, as the author of the recipe would know it beforehand.
+	// needleShare is the number of people for each needle, as the author of the recipe
+	// would know it beforehand.
 	needleShare = 11
 )
 
@@ -92,7 +94,8 @@ func order(n int, of string, salt int) []int {
 	return list
 }
 
-// resample makes a population of n of the table's rows: each as often as any other, but for one more of some.
+// resample makes a population of n of the table's rows: each as often as any other, but
+// for one more of some.
 func resample(visits []int, n int) []int {
 	population := make([]int, 0, n)
 	for range n / len(visits) {
@@ -108,7 +111,8 @@ func resample(visits []int, n int) []int {
 	return mixed
 }
 
-// rate is the probability of reporting an answer that is not the default, and of the default one.
+// rate is the probability of reporting an answer that is not the default, and of the
+// default one.
 func (o *Options) rates() (other, usual recipe.Rational, err error) {
 	if o.Recipe != Needles {
 		return o.Sampling, o.Sampling, nil
@@ -132,8 +136,8 @@ func (o *Options) rates() (other, usual recipe.Rational, err error) {
 // maxNeedleRate keeps some of the coin: at 1, a needle would be sure to report.
 var maxNeedleRate = recipe.Rational{Num: 19, Den: 20}
 
-// asked returns for each device in which rounds it decides. Coins are tossed in every round; a sample that is known takes
-// each device once before any twice.
+// asked returns for each device in which rounds it decides. Coins are tossed in every
+// round; a sample that is known takes each device once before any twice.
 func (o *Options) asked() [][]int {
 	list := make([][]int, o.Population)
 	if !o.KnownSample {
@@ -172,12 +176,12 @@ func (o *Options) lifetime() uint32 {
 	return uint32((o.Rounds + per - 1) / per)
 }
 
-// fewDeviations is by how many standard deviations a batch may fall short of what is expected and still be released; less
-// comes once in 5 * 10^7 batches.
+// fewDeviations is by how many standard deviations a batch may fall short of what is
+// expected and still be released; less comes once in 5 * 10^7 batches.
 const fewDeviations = 5.5
 
-// No recipe here has fewer dummies: 50 times the narrowest variance that is calibrated, of which leastAllowance or more are
-// in a batch at least once in 10^9.
+// No recipe here has fewer dummies: 50 times the narrowest variance that is calibrated,
+// of which leastAllowance or more are in a batch at least once in 10^9.
 const leastDummies, leastAllowance = 15, 40
 
 // roomForAnswers refuses what [population.withDummies] is sure to, before anything is
@@ -243,17 +247,19 @@ func (p *population) pose(f *frame, a *deploy.Addresses) (*recipe.Recipe, error)
 	return made, nil
 }
 
-// fewerDummies are numbers of dummies a round to try where those that cost next to no epsilon do not leave room for answers:
-// fewer dummies need more noise.
+// fewerDummies are numbers of dummies a round to try where those that cost next to no
+// epsilon do not leave room for answers: fewer dummies need more noise.
 var fewerDummies = []int{400, 200}
 
-// atMost is an upper quantile of a sum of coins with such a mean, by Bernstein's inequality.
+// atMost is an upper quantile of a sum of coins with such a mean, by Bernstein's
+// inequality.
 func atMost(mean, miss float64) uint64 {
 	l := math.Log(1 / miss)
 	return uint64(math.Ceil(mean + l/3 + math.Sqrt(l*l/9+2*l*mean)))
 }
 
-// withDummies makes the recipe with as large a least batch as leaves room for its dummies and for chance.
+// withDummies makes the recipe with as large a least batch as leaves room for its dummies
+// and for chance.
 func (p *population) withDummies(o account.Options, usual recipe.Rational) (*recipe.Recipe, error) {
 	o.MinBatch = recipe.SampledBatchFloor
 	draft, err := account.New(o) // neither noise nor dummies depend on the batch

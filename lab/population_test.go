@@ -18,7 +18,8 @@ import (
 	"github.com/starling-agg/starling/recipe"
 )
 
-// TestPopulation plays devices with coins, relay, gateway, both servers and the collector, for each question.
+// TestPopulation plays devices with coins, relay, gateway, both servers and the
+// collector, for each question.
 func TestPopulation(t *testing.T) {
 	t.Parallel() // it waits for rounds more than it computes
 	for question, o := range map[string]Options{
@@ -67,7 +68,8 @@ func TestPopulation(t *testing.T) {
 	}
 }
 
-// checkIntervals: what is printed, the table and the picture have the collector's intervals.
+// checkIntervals: what is printed, the table and the picture have the collector's
+// intervals.
 func checkIntervals(t *testing.T, r *Report, seen *collector.Result) {
 	t.Helper()
 	if !slices.Equal(r.Interval95, seen.Interval95) || !slices.Equal(r.Chart().Interval, seen.Interval95) {
@@ -141,7 +143,8 @@ func checkLedgers(t *testing.T, keep string) {
 	}
 }
 
-// TestRounds: several collections of one population have one budget, with coins and with a known sample.
+// TestRounds: several collections of one population have one budget, with coins and with
+// a known sample.
 func TestRounds(t *testing.T) {
 	t.Parallel() // it waits for rounds more than it computes
 	const devices, rounds = 1000, 2
@@ -228,7 +231,8 @@ func TestResample(t *testing.T) {
 	}
 }
 
-// TestAsked: a known sample takes every device equally often, and none more often than the recipe says.
+// TestAsked: a known sample takes every device equally often, and none more often than
+// the recipe says.
 func TestAsked(t *testing.T) {
 	o := Options{Population: 1050, Sampling: recipe.Rational{Num: 1, Den: 10}, Rounds: 25, KnownSample: true}.WithDefaults()
 	if err := o.Validate(); err != nil {
@@ -251,8 +255,9 @@ func TestAsked(t *testing.T) {
 	}
 }
 
-// TestForecastInterval holds the quantiles to chi-squared laws as other programs tabulate them, and to a sum of two unequal
-// squares, whose tail is that of the exponential law where each stands twice.
+// TestForecastInterval holds the quantiles to chi-squared laws as other programs tabulate
+// them, and to a sum of two unequal squares, whose tail is that of the exponential law
+// where each stands twice.
 func TestForecastInterval(t *testing.T) {
 	for _, c := range []struct {
 		places, collections int

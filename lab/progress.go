@@ -25,9 +25,11 @@ type Progress struct {
 	// Over: the phase has ended, and Took is how long it lasted.
 	Over bool
 	Took time.Duration
-	// Counts are what is done of what, one for each party at work; empty where nothing is counted.
+	// Counts are what is done of what, one for each party at work; empty where nothing is
+	// counted.
 	Counts []Count
-	// Rate is how many are done a second, 0 where unknown, and Left the time that the rest takes at that rate.
+	// Rate is how many are done a second, 0 where unknown, and Left the time that the
+	// rest takes at that rate.
 	Rate float64
 	Left time.Duration
 }
@@ -84,7 +86,8 @@ func serverCounts(t *status.Task, total uint64) []Count {
 	return counts
 }
 
-// verify waits until every acknowledged report is verified or rejected, and takes down the rejections.
+// verify waits until every acknowledged report is verified or rejected, and takes down
+// the rejections.
 func (f *frame) verify(ctx context.Context) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()

@@ -24,8 +24,9 @@ type Report struct {
 	// Malicious reports were sent, of all that were.
 	Malicious uint64 `json:"reports_malicious"`
 
-	// Labels, Estimate, Truth and the errors have one entry for each bucket. Stderr is the standard deviation of the
-	// noise of both servers together; Interval95 holds the exact count with probability 95 %, each by itself.
+	// Labels, Estimate, Truth and the errors have one entry for each bucket. Stderr is
+	// the standard deviation of the noise of both servers together; Interval95 holds the
+	// exact count with probability 95 %, each by itself.
 	Labels     []string     `json:"buckets"`
 	Estimate   []float64    `json:"estimate"`
 	Truth      []int64      `json:"truth"`
@@ -38,13 +39,14 @@ type Report struct {
 	Unit           string       `json:"unit"`
 	UnitsPerPerson uint32       `json:"units_per_person,omitempty"`
 	Person         *recipe.Loss `json:"person,omitempty"`
-	// Certificate proves the guarantee to devices; it stands behind the recipe in its file. Empty
-	// where nothing is claimed.
+	// Certificate proves the guarantee to devices; it stands behind the recipe in its
+	// file. Empty where nothing is claimed.
 	Certificate []byte `json:"certificate,omitempty"`
 
 	// Saw says for each party what it held that others did not.
 	Saw []Sight `json:"saw"`
-	// LeaderBytes arrived at the leader in honest reports; HelperBytes of them went on to the helper.
+	// LeaderBytes arrived at the leader in honest reports; HelperBytes of them went on to
+	// the helper.
 	LeaderBytes uint64 `json:"leader_bytes"`
 	HelperBytes uint64 `json:"helper_bytes"`
 
@@ -153,10 +155,12 @@ func (r *Report) WorstError() float64 {
 	return worst
 }
 
-// maxWorstError is more standard errors than honest noise reaches: 6 happens to one bucket in 5 * 10^8.
+// maxWorstError is more standard errors than honest noise reaches: 6 happens to one
+// bucket in 5 * 10^8.
 const maxWorstError = 6
 
-// Check says what must not be in a lab's report: a lost or a spurious report, or an estimate beyond its noise.
+// Check says what must not be in a lab's report: a lost or a spurious report, or an
+// estimate beyond its noise.
 func (r *Report) Check() error {
 	rejected := r.rejected()
 	switch honest := r.Sent - r.Malicious; {
@@ -203,7 +207,8 @@ func (r *Report) Chart() *chart.Histogram {
 	return h
 }
 
-// WriteCSV writes a line for each bucket: label, estimate, standard error, 95 % interval and truth.
+// WriteCSV writes a line for each bucket: label, estimate, standard error, 95 % interval
+// and truth.
 func (r *Report) WriteCSV(w io.Writer) error {
 	c := csv.NewWriter(w)
 	c.Write([]string{"bucket", "estimate", "stderr", "low95", "high95", "truth"})
@@ -216,7 +221,8 @@ func (r *Report) WriteCSV(w io.Writer) error {
 	return c.Error()
 }
 
-// because says in words what the reasons mean for which the lab's malicious reports are rejected.
+// because says in words what the reasons mean for which the lab's malicious reports are
+// rejected.
 var because = map[string]string{
 	dap.HpkeDecryptError.String():       "a share that does not open: garbled, or sealed to another key",
 	dap.ReportDropped.String():          "a time outside of the recipe's window",

@@ -15,9 +15,11 @@ import (
 	"github.com/starling-agg/starling/recipe"
 )
 
-// Sampled is what a lab with a population reports beside the rest of [Report]. There, Estimate and Truth are of the whole
-// population, reporting or not, Estimate is the mean of all rounds, and Stderr is of noise and sampling together, computed
-// with the exact counts, which a lab knows. Interval95 is the collector's after one round, and from Stderr after more.
+// Sampled is what a lab with a population reports beside the rest of [Report]. There,
+// Estimate and Truth are of the whole population, reporting or not, Estimate is the mean
+// of all rounds, and Stderr is of noise and sampling together, computed with the exact
+// counts, which a lab knows. Interval95 is the collector's after one round, and from
+// Stderr after more.
 type Sampled struct {
 	Population int     `json:"population"`
 	Sampling   float64 `json:"sampling"`
@@ -26,31 +28,37 @@ type Sampled struct {
 	// KnownSample says that there were no coins.
 	KnownSample bool `json:"known_sample,omitempty"`
 
-	// Decisions were made, one for each device and round. Answers and Dummies were reported; NoOps were dropped by the gateway.
+	// Decisions were made, one for each device and round. Answers and Dummies were
+	// reported; NoOps were dropped by the gateway.
 	Decisions uint64 `json:"decisions"`
 	Answers   uint64 `json:"answers"`
 	Dummies   uint64 `json:"dummies"`
 	NoOps     uint64 `json:"no_ops"`
 
-	// EpsilonIfRelayColludes is what is left if the relay joins who receives reports; EpsilonIfEdgeWatched if someone who
-	// sees the result watches a device's network. Null is no bound.
+	// EpsilonIfRelayColludes is what is left if the relay joins who receives reports;
+	// EpsilonIfEdgeWatched if someone who sees the result watches a device's network.
+	// Null is no bound.
 	EpsilonIfRelayColludes *float64          `json:"epsilon_if_relay_colludes"`
 	EpsilonIfEdgeWatched   *float64          `json:"epsilon_if_edge_watched"`
 	Fallbacks              []recipe.Fallback `json:"fallbacks"`
-	// Neighbours are what the guarantee tells apart, and MinBatch is how many answers each batch has at least.
+	// Neighbours are what the guarantee tells apart, and MinBatch is how many answers
+	// each batch has at least.
 	Neighbours string `json:"neighbours"`
 	MinBatch   uint64 `json:"min_batch"`
 
-	// SquaredError is the mean over all rounds of the sum over all places of the squared error of the estimated share of the
-	// population. SquaredErrorForecast is what the recipe lets expect, and SquaredErrorInterval holds it with 99.9 %.
+	// SquaredError is the mean over all rounds of the sum over all places of the squared
+	// error of the estimated share of the population. SquaredErrorForecast is what the
+	// recipe lets expect, and SquaredErrorInterval holds it with 99.9 %.
 	SquaredError         float64    `json:"squared_error"`
 	SquaredErrorForecast float64    `json:"squared_error_forecast"`
 	SquaredErrorInterval [2]float64 `json:"squared_error_interval"`
 	SquaredErrorRounds   []float64  `json:"squared_error_rounds"`
 
-	// MicrosecondsEach is what one decision took, the report made and sealed whether or not it is sent.
+	// MicrosecondsEach is what one decision took, the report made and sealed whether or
+	// not it is sent.
 	MicrosecondsEach float64 `json:"microseconds_per_decision"`
-	// DurableLedgers is how many devices kept their ledger on the disk; the others' was in memory.
+	// DurableLedgers is how many devices kept their ledger on the disk; the others' was
+	// in memory.
 	DurableLedgers int `json:"durable_ledgers"`
 
 	limits            [2]float64 // of SquaredError, but for once in 10^6 labs
@@ -124,7 +132,8 @@ func sampledWords(g *recipe.Guarantee, r *recipe.Recipe, rounds int) string {
 		words, strings.Join(g.Assumptions, "; "), r.Noise)
 }
 
-// collecting is how many rounds are asked for at a time: each waits a second or so for an answer.
+// collecting is how many rounds are asked for at a time: each waits a second or so for an
+// answer.
 const collecting = 8
 
 // askRounds asks for every round, each with a state file of its own.

@@ -29,10 +29,12 @@ type SeriesOptions struct {
 	// Shape is by default of 200 devices, and of 1,000 numbers. Device i answers in the
 	// rounds that leave the remainder i over Separation.
 	Shape
-	// Rounds is how many batches are released, 2 to 100; default 32. Each is one unit of time, in the past.
+	// Rounds is how many batches are released, 2 to 100; default 32. Each is one unit of
+	// time, in the past.
 	Rounds int
-	// Separation is how many rounds a device stays away, 2 to Rounds and at most a twentieth of Devices; default 8, or less where
-	// that is too much. It is also the number of bands.
+	// Separation is how many rounds a device stays away, 2 to Rounds and at most a
+	// twentieth of Devices; default 8, or less where that is too much. It is also the
+	// number of bands.
 	Separation int
 }
 
@@ -73,14 +75,15 @@ func (o SeriesOptions) Validate() error {
 // participations is how often the busiest device answers.
 func (o *SeriesOptions) participations() int { return (o.Rounds + o.Separation - 1) / o.Separation }
 
-// A SeriesRound is what is known after a round. Errors are root mean squares over the entries, in units of the entries.
+// A SeriesRound is what is known after a round. Errors are root mean squares over the
+// entries, in units of the entries.
 type SeriesRound struct {
 	Reports uint64 `json:"reports"`
 	// Error of the round's sum, and what was expected.
 	Error    float64 `json:"error"`
 	Forecast float64 `json:"forecast"`
-	// PrefixError of the sum over all rounds so far, what was expected, and what would be expected of noise of each round's own under the
-	// same guarantee.
+	// PrefixError of the sum over all rounds so far, what was expected, and what would be
+	// expected of noise of each round's own under the same guarantee.
 	PrefixError       float64 `json:"prefix_error"`
 	PrefixForecast    float64 `json:"prefix_forecast"`
 	PrefixIndependent float64 `json:"prefix_independent"`
@@ -100,14 +103,15 @@ type SeriesReport struct {
 	Refused uint64 `json:"refused_by_ledgers"`
 
 	Rounds []SeriesRound `json:"rounds"`
-	// Gain is how much smaller the error of prefix sums was than independent noise's is expected to be, and GainForecast how much it
-	// was expected to be: roots of mean squares over all rounds.
+	// Gain is how much smaller the error of prefix sums was than independent noise's is
+	// expected to be, and GainForecast how much it was expected to be: roots of mean
+	// squares over all rounds.
 	Gain         float64 `json:"gain"`
 	GainForecast float64 `json:"gain_forecast"`
 }
 
-// Check says what must not be in a report: a lost or a spurious report, a device that came back too soon, or an error that the
-// forecast noise does not explain.
+// Check says what must not be in a report: a lost or a spurious report, a device that
+// came back too soon, or an error that the forecast noise does not explain.
 func (r *SeriesReport) Check() error {
 	if r.Accepted != r.Sent || len(r.Rejected) > 0 {
 		return fmt.Errorf("lab: %d of %d reports were accepted: %v", r.Accepted, r.Sent, r.Rejected)
@@ -115,9 +119,10 @@ func (r *SeriesReport) Check() error {
 	if r.Refused != r.Early {
 		return fmt.Errorf("lab: ledgers refused %d of %d answers that came too soon", r.Refused, r.Early)
 	}
-	// The squared error over that of an entry is chi-square with as many degrees d as entries: beyond 2 sqrt(24 d) + 48 above d, or
-	// 2 sqrt(24 d) below, once in 2*10^10 (Laurent and Massart 2000, lemma 1), so in any of 200 sums once in 10^8. One per cent of
-	// room is for the roundings of the vectors.
+	// The squared error over that of an entry is chi-square with as many degrees d as
+	// entries: beyond 2 sqrt(24 d) + 48 above d, or 2 sqrt(24 d) below, once in 2*10^10
+	// (Laurent and Massart 2000, lemma 1), so in any of 200 sums once in 10^8. One per
+	// cent of room is for the roundings of the vectors.
 	d := float64(r.Dimension)
 	off := func(got, want float64) bool {
 		x := d * got * got / (want * want)
@@ -164,10 +169,11 @@ Reports: %s accepted of %s
 	return err
 }
 
-// RunSeries releases sums of vectors round after round through the same services as [RunVectors], with noise that is correlated over
-// rounds, and shows how far the running sums are off. Devices answer through their ledgers, which hold them to their distance; each
-// is also asked one round too soon, and must refuse. It ends early with ctx. As in [Run], a
-// report may come beside an error.
+// RunSeries releases sums of vectors round after round through the same services as
+// [RunVectors], with noise that is correlated over rounds, and shows how far the running
+// sums are off. Devices answer through their ledgers, which hold them to their distance;
+// each is also asked one round too soon, and must refuse. It ends early with ctx. As in
+// [Run], a report may come beside an error.
 func RunSeries(ctx context.Context, o SeriesOptions) (*SeriesReport, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// The whole demonstration, small: every answer a round too soon is refused, every report counts once, and each round's and each
-// running sum's error is what the forecast says. Check rejects an honest run once in 10^8.
+// The whole demonstration, small: every answer a round too soon is refused, every report
+// counts once, and each round's and each running sum's error is what the forecast says.
+// Check rejects an honest run once in 10^8.
 func TestRunSeries(t *testing.T) {
 	o := SeriesOptions{Frame: Frame{Out: t.TempDir()}, Rounds: 7, Shape: Shape{Devices: 100, Dimension: 64}, Separation: 3}
 	r, err := RunSeries(t.Context(), o)

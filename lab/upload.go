@@ -11,7 +11,8 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// uploadBatch is how many devices' reports travel in one request, as a relay in front of the leader would gather them.
+// uploadBatch is how many devices' reports travel in one request, as a relay in front of
+// the leader would gather them.
 const uploadBatch = 200
 
 // answer implements scenario: one report for each row, through the client library.
@@ -114,7 +115,8 @@ func (f *frame) watch(ctx context.Context, g *gauge) (stop func()) {
 				more, reports = g.behind()
 				p.Counts = append(p.Counts, more...)
 			}
-			// The servers verify while devices still send; a status that cannot be had now is not missed.
+			// The servers verify while devices still send; a status that cannot be had
+			// now is not missed.
 			if st, err := f.status.read(ctx); err == nil {
 				p.Counts = append(p.Counts, serverCounts(&st.Tasks[0], reports)...)
 			}

@@ -34,17 +34,19 @@ type VectorOptions struct {
 	Shape
 	// FracBits is the precision in binary places; default 12.
 	FracBits int
-	// Proof is how the norm is proved; the smallest field of package pine with room if zero.
+	// Proof is how the norm is proved; the smallest field of package pine with room if
+	// zero.
 	Proof recipe.VectorProof
 	// Half has each server draw half of the noise: both must be honest for the guarantee.
 	Half bool
-	// Projection is how many numbers of a random projection devices send instead of their vectors, 64 or more and less than
-	// Dimension; 0 sends them whole.
+	// Projection is how many numbers of a random projection devices send instead of their
+	// vectors, 64 or more and less than Dimension; 0 sends them whole.
 	Projection int
 	// Device has each device add its own noise before it sends, and the servers none.
 	Device bool
-	// Malicious is how many attackers send reports too, 0 to 1,000: each the worst that its proof lets through, and one that is
-	// over the proved bound by a hundredth. For proofs of package pine.
+	// Malicious is how many attackers send reports too, 0 to 1,000: each the worst that
+	// its proof lets through, and one that is over the proved bound by a hundredth. For
+	// proofs of package pine.
 	Malicious int
 }
 
@@ -93,8 +95,8 @@ func (o VectorOptions) Validate() error {
 	return o.Frame.validate()
 }
 
-// A VectorReport is what a lab of vectors found. Its JSON keys are only added to. Errors are Euclidean distances of means, in
-// units of the entries.
+// A VectorReport is what a lab of vectors found. Its JSON keys are only added to. Errors
+// are Euclidean distances of means, in units of the entries.
 type VectorReport struct {
 	Outcome
 	Devices   int    `json:"devices"`
@@ -105,33 +107,39 @@ type VectorReport struct {
 	UploadBytes float64 `json:"upload_bytes"`
 	Ratio       float64 `json:"upload_over_plaintext"`
 
-	// MeanNorm is the length of the exact mean, Error how far the released mean is from it, Forecast how far the servers' noise
-	// and the projection are expected to move it, and WorstError the largest error of one entry in its standard errors.
+	// MeanNorm is the length of the exact mean, Error how far the released mean is from
+	// it, Forecast how far the servers' noise and the projection are expected to move it,
+	// and WorstError the largest error of one entry in its standard errors.
 	MeanNorm   float64 `json:"mean_norm"`
 	Error      float64 `json:"error"`
 	Forecast   float64 `json:"error_forecast"`
 	WorstError float64 `json:"worst_entry_in_standard_errors"`
 	// Stderr is the standard error of each entry of the mean.
 	Stderr float64 `json:"stderr"`
-	// Projection is how many numbers were sent for a vector, 0 if it was sent whole. Then NoiseForecast is the part of Forecast that
-	// the noise has, and ProjectionForecast the projection's; ProjectionError is what projecting the exact mean there and back loses,
-	// and SentError how far the mean of what was sent is from the exact mean's projection, which only noise explains.
+	// Projection is how many numbers were sent for a vector, 0 if it was sent whole. Then
+	// NoiseForecast is the part of Forecast that the noise has, and ProjectionForecast
+	// the projection's; ProjectionError is what projecting the exact mean there and back
+	// loses, and SentError how far the mean of what was sent is from the exact mean's
+	// projection, which only noise explains.
 	Projection         int     `json:"projection,omitempty"`
 	NoiseForecast      float64 `json:"noise_forecast,omitempty"`
 	ProjectionForecast float64 `json:"projection_forecast,omitempty"`
 	ProjectionError    float64 `json:"projection_error,omitempty"`
 	SentError          float64 `json:"sent_error,omitempty"`
-	// Influence is the most that one device can move the mean: the proved bound over the number of reports.
+	// Influence is the most that one device can move the mean: the proved bound over the
+	// number of reports.
 	Influence float64 `json:"influence_of_one_device"`
-	// Attackers sent a report each that was accepted and one that was rejected. Moved is how far that took the mean in the direction
-	// they chose, up to the noise of one entry, and MovedAtMost their number times Influence.
+	// Attackers sent a report each that was accepted and one that was rejected. Moved is
+	// how far that took the mean in the direction they chose, up to the noise of one
+	// entry, and MovedAtMost their number times Influence.
 	Attackers   int     `json:"attackers,omitempty"`
 	Moved       float64 `json:"moved_by_attackers,omitempty"`
 	MovedAtMost float64 `json:"moved_at_most,omitempty"`
-	// Proved is what devices with noise of their own prove; nil where the servers add the noise.
+	// Proved is what devices with noise of their own prove; nil where the servers add the
+	// noise.
 	Proved *recipe.ProvedBound `json:"proved_bound,omitempty"`
-	// Alone is epsilon of one report of a device with noise of its own, for who reads it; HalfHonest that of the sum if half of
-	// the devices give their noise away.
+	// Alone is epsilon of one report of a device with noise of its own, for who reads it;
+	// HalfHonest that of the sum if half of the devices give their noise away.
 	Alone      *float64 `json:"epsilon_of_one_report,omitempty"`
 	HalfHonest *float64 `json:"epsilon_if_half_of_the_devices_are_dishonest,omitempty"`
 
@@ -143,11 +151,13 @@ type VectorReport struct {
 	honest      float64 // sum of the first entry of the honest vectors
 }
 
-// Check says what must not be in a report: a lost or a spurious report, or an error that no noise explains.
+// Check says what must not be in a report: a lost or a spurious report, or an error that
+// no noise explains.
 func (r *VectorReport) Check() error {
-	// The square of the error over that of an entry is chi-square with as many degrees d as entries: beyond 2 sqrt(18 d) + 36 above
-	// d, or 2 sqrt(18 d) below, once in 6*10^7 (Laurent and Massart 2000, lemma 1). Rounding adds about 0.3 units an entry over the
-	// root of the devices, which is well below the noise.
+	// The square of the error over that of an entry is chi-square with as many degrees d
+	// as entries: beyond 2 sqrt(18 d) + 36 above d, or 2 sqrt(18 d) below, once in 6*10^7
+	// (Laurent and Massart 2000, lemma 1). Rounding adds about 0.3 units an entry over
+	// the root of the devices, which is well below the noise.
 	d, off, each := float64(r.Dimension), r.Error, r.Stderr
 	if r.Projection > 0 {
 		// The numbers sent have noise alone; noise in the result is as much in each
@@ -229,13 +239,16 @@ func (r *VectorReport) WriteText(w io.Writer, width int) error {
 	return err
 }
 
-// features makes the vectors: random Fourier features (Rahimi and Recht 2007) of a person's rows of the RAND table, whose mean over
-// people is the mean embedding of their distribution, a common input of learning.
+// features makes the vectors: random Fourier features (Rahimi and Recht 2007) of a
+// person's rows of the RAND table, whose mean over people is the mean embedding of their
+// distribution, a common input of learning.
 //
-// Each of the ten columns is shifted and scaled to mean 0 and variance 1 over the table. Entries 2j and 2j+1 of a device's vector
-// are cos(w.z) and sin(w.z), w the j-th of Dimension/2 frequencies, averaged over the device's rows z and times
-// sqrt(2/Dimension), so that no vector is longer than 1. Frequencies are normal with variance 1/10, each from one hash by the method
-// of Box and Muller. Device i of n has rows i, i+n, ..., i+9n.
+// Each of the ten columns is shifted and scaled to mean 0 and variance 1 over the table.
+// Entries 2j and 2j+1 of a device's vector are cos(w.z) and sin(w.z), w the j-th of
+// Dimension/2 frequencies, averaged over the device's rows z and times sqrt(2/Dimension),
+// so that no vector is longer than 1. Frequencies are normal with variance 1/10, each
+// from one hash by the method of Box and Muller. Device i of n has rows i, i+n, ...,
+// i+9n.
 type features struct {
 	rows  [][randhie.Columns]float64
 	w     [][randhie.Columns]float64
@@ -270,7 +283,8 @@ func newFeatures(devices, dimension int) (*features, error) {
 	return f, nil
 }
 
-// normal turns 64 bits into a normal number, of which a half is the length and the other the angle.
+// normal turns 64 bits into a normal number, of which a half is the length and the other
+// the angle.
 func normal(bits uint64) float64 {
 	u, v := (float64(bits>>32)+0.5)/(1<<32), float64(uint32(bits))/(1<<32)
 	return math.Sqrt(-2*math.Log(u)) * math.Cos(2*math.Pi*v)
@@ -294,8 +308,9 @@ func (f *features) of(i int) []float64 {
 	return x
 }
 
-// RunVectors averages vectors of real numbers through the same services as [Run]: no server sees a vector, each vector's norm is
-// proved, and the mean is shown beside the exact one. It ends early with ctx.
+// RunVectors averages vectors of real numbers through the same services as [Run]: no
+// server sees a vector, each vector's norm is proved, and the mean is shown beside the
+// exact one. It ends early with ctx.
 func RunVectors(ctx context.Context, o VectorOptions) (*VectorReport, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -310,7 +325,8 @@ type vectors struct {
 	found *VectorReport
 }
 
-// projected is how many numbers devices send of vectors of d, and by which projection: all of them by none where to is 0.
+// projected is how many numbers devices send of vectors of d, and by which projection:
+// all of them by none where to is 0.
 func projected(d, to int) (sent int, p *recipe.Projection) {
 	if to == 0 {
 		return d, nil
@@ -519,7 +535,8 @@ func (v *vectors) noiseWords(r *recipe.Recipe) string {
 	return r.Noise.String()
 }
 
-// writeCSV writes a line for each entry: its number, the released mean, its standard error and the exact mean.
+// writeCSV writes a line for each entry: its number, the released mean, its standard
+// error and the exact mean.
 func (r *VectorReport) writeCSV(w io.Writer) error {
 	c := csv.NewWriter(w)
 	c.Write([]string{"entry", "mean", "stderr", "truth"})

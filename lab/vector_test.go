@@ -48,7 +48,8 @@ func TestFeatures(t *testing.T) {
 	}
 }
 
-// The mean of real vectors comes through the real services, with the noise that was forecast and nothing else.
+// The mean of real vectors comes through the real services, with the noise that was
+// forecast and nothing else.
 func TestRunVectors(t *testing.T) {
 	for _, o := range []VectorOptions{
 		{Shape: Shape{Devices: 100, Dimension: 200}},
@@ -117,8 +118,10 @@ func TestVectorOptionsRefuse(t *testing.T) {
 	}
 }
 
-// k attackers move the mean by k times the proved bound over the number of reports and no further, whoever adds the noise (paper 000,
-// section 4.7), and none of their reports over the bound is counted. Noise moves an entry by 6 standard errors once in 5*10^8 runs.
+// k attackers move the mean by k times the proved bound over the number of reports and no
+// further, whoever adds the noise (paper 000, section 4.7), and none of their reports
+// over the bound is counted. Noise moves an entry by 6 standard errors once in 5*10^8
+// runs.
 func TestVectorAttackers(t *testing.T) {
 	for _, o := range []VectorOptions{
 		{Shape: Shape{Devices: 100, Dimension: 50}, Malicious: 10}, {Shape: Shape{Devices: 100, Dimension: 50}, Malicious: 10, Device: true, Proof: recipe.Pine64},

@@ -10,9 +10,11 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-// countAttack is delta(epsilon) of one person's answer x against none, for an adversary who sees the exact number of reports
-// and the noisy sum, where all of n others hold the answer 1, report it with probability s, and otherwise send a dummy with
-// probability d. Then the number less the sum is the number of dummies and noise, and the person's own report if x is 0.
+// countAttack is delta(epsilon) of one person's answer x against none, for an adversary
+// who sees the exact number of reports and the noisy sum, where all of n others hold the
+// answer 1, report it with probability s, and otherwise send a dummy with probability d.
+// Then the number less the sum is the number of dummies and noise, and the person's own
+// report if x is 0.
 func countAttack(n int, s, d, sigma2 float64, x int, epsilon float64) float64 {
 	const reach = 20
 	gauss, total := make([]float64, 2*reach+1), 0.0
@@ -59,8 +61,8 @@ func countAttack(n int, s, d, sigma2 float64, x int, epsilon float64) float64 {
 	return hockey(view(s, (1-s)*d), view(0, d), epsilon)
 }
 
-// The attack on the public count: with dummies it stays within what the recipe claims; without them it breaks what sampling
-// alone would claim, and the recipe is refused.
+// The attack on the public count: with dummies it stays within what the recipe claims;
+// without them it breaks what sampling alone would claim, and the recipe is refused.
 func TestCountAttack(t *testing.T) {
 	const n, sigma2 = 60, 4
 	r := needles()

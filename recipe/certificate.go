@@ -12,7 +12,8 @@ import (
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-// ErrNoCertificate: no certificate can be made for a recipe of this kind, although its guarantee is computed and holds.
+// ErrNoCertificate: no certificate can be made for a recipe of this kind, although its
+// guarantee is computed and holds.
 var ErrNoCertificate = errors.New("recipe: no certificate")
 
 // The shares of delta that are kept for what events leave out, or passed on to a
@@ -26,7 +27,8 @@ const (
 type CertificateError struct {
 	// Problem says it in words.
 	Problem string
-	// Err is what package certificate found, a *certificate.Error, or nil where the proof is of something else.
+	// Err is what package certificate found, a *certificate.Error, or nil where the proof
+	// is of something else.
 	Err error
 }
 

@@ -16,7 +16,8 @@ import (
 	"github.com/starling-agg/starling/dp/certificate"
 )
 
-// Every recipe that claims something has a certificate; others say that they have none, and take none.
+// Every recipe that claims something has a certificate; others say that they have none,
+// and take none.
 func TestCertify(t *testing.T) {
 	made, stolen := 0, mustCertify(t, doctor())
 	for name, r := range variants() {
@@ -142,7 +143,8 @@ func TestCheckCertificateRefuses(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// One round's certificate is none for two, and one vector's is none for a vector of twice the norm.
+	// One round's certificate is none for two, and one vector's is none for a vector of
+	// twice the norm.
 	two := doctor()
 	claim := two.Claim.(ApproxDP)
 	claim.Rounds, claim.Epsilon = 2, Decimal{3, 0}
@@ -256,7 +258,8 @@ func TestSampledRecipesHaveCertificates(t *testing.T) {
 	several("rappor", 3, Decimal{5, 1})
 	several("krr of all", 3, Decimal{3, 0})
 	list["donation time"].Noise = DiscreteLaplace{Rational{Num: 3, Den: 1}}
-	// Vectors: the servers' noise on a sample of them, and the devices' own, of all and of a sample.
+	// Vectors: the servers' noise on a sample of them, and the devices' own, of all and
+	// of a sample.
 	vector, own := list["bernoulli with some cover"], variants()["vector with noise"]
 	vector.Query, vector.Noise = vectorVariants()["vector pine32"].Query, DiscreteGaussian{Variance: Rational{Num: 1 << 24, Den: 1}, Share: DrawsAll}
 	several("bernoulli with some cover", 2, Decimal{4, 0})
@@ -272,7 +275,8 @@ func TestSampledRecipesHaveCertificates(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		// The next smaller claim of one digit is not proved by the same bytes, nor by any if it is impossible.
+		// The next smaller claim of one digit is not proved by the same bytes, nor by any
+		// if it is impossible.
 		claim := list[name].Claim.(ApproxDP)
 		claim.Epsilon = Decimal{1, 2}
 		list[name].Claim = claim

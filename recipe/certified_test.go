@@ -125,8 +125,8 @@ func TestSecondProof(t *testing.T) {
 	}
 }
 
-// TestSplitFile: the recipe ends where its bytes do, whatever follows; what cannot be cut is
-// the recipe's to refuse.
+// TestSplitFile: the recipe ends where its bytes do, whatever follows; what cannot be cut
+// is the recipe's to refuse.
 func TestSplitFile(t *testing.T) {
 	for name, r := range variants() {
 		b := must(r.Append(nil))

@@ -13,16 +13,19 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-// CorrelatedGaussian: each server adds whole-number Gaussian noise that cancels over rounds, each of its own on its share, so that
-// one honest server is enough. Sums over rounds are less noisy than with [DiscreteGaussian], single rounds somewhat more. See
+// CorrelatedGaussian: each server adds whole-number Gaussian noise that cancels over
+// rounds, each of its own on its share, so that one honest server is enough. Sums over
+// rounds are less noisy than with [DiscreteGaussian], single rounds somewhat more. See
 // package correlated, which has the numbers, and docs/proofs/correlated-noise.md.
 //
-// A round is [Recipe.Round]. Batches are released in the order of time, each of fewer rounds than Series.Separation, and a device
-// keeps Series.Separation between any two rounds that it answers in; it counts them up to the claim's Rounds.
+// A round is [Recipe.Round]. Batches are released in the order of time, each of fewer
+// rounds than Series.Separation, and a device keeps Series.Separation between any two
+// rounds that it answers in; it counts them up to the claim's Rounds.
 type CorrelatedGaussian struct {
 	// Variance is sigma^2 of the draws behind the noise, in squared units of the aggregate.
 	Variance Rational
-	// Series are the strategy, of two bands or more, the separation, below 2^32, and the number of batches.
+	// Series are the strategy, of two bands or more, the separation, below 2^32, and the
+	// number of batches.
 	Series correlated.Series
 }
 
@@ -40,8 +43,8 @@ func (n CorrelatedGaussian) Norm2() Rational {
 	return Rational{Num: num, Den: den}
 }
 
-// Errors are the variances of what one server adds, to each of the first rounds and to their sums, in squared units of the
-// aggregate.
+// Errors are the variances of what one server adds, to each of the first rounds and to
+// their sums, in squared units of the aggregate.
 func (n CorrelatedGaussian) Errors(rounds int) correlated.Errors {
 	return n.Series.Strategy.Forecast(n.Variance.Float(), rounds)
 }
@@ -97,14 +100,16 @@ func (r *Recipe) Correlated() (CorrelatedGaussian, bool) {
 	return n, ok
 }
 
-// Independent is the variance that each server would draw for each batch alone, for the same guarantee by the same accounting.
+// Independent is the variance that each server would draw for each batch alone, for the
+// same guarantee by the same accounting.
 func (n CorrelatedGaussian) Independent() float64 { return n.Variance.Float() / n.Norm2().Float() }
 
 // A DeviceRule is what a device's ledger holds it to in one recipe.
 type DeviceRule struct {
 	// Rounds is how often the device may decide.
 	Rounds uint32
-	// Separation is how many rounds after one decision the next may follow: 1, unless the noise is correlated.
+	// Separation is how many rounds after one decision the next may follow: 1, unless the
+	// noise is correlated.
 	Separation uint64
 }
 

@@ -26,7 +26,8 @@ func mustSeries(t testing.TB, bands int, separation, rounds uint64) correlated.S
 	return correlated.Series{Strategy: s, Separation: separation, Rounds: rounds}
 }
 
-// running is a recipe with correlated noise: a histogram every hour, a device at most four times and every fifth hour.
+// running is a recipe with correlated noise: a histogram every hour, a device at most
+// four times and every fifth hour.
 func running(t testing.TB) *Recipe {
 	r := doctor()
 	r.Noise = CorrelatedGaussian{Variance: Rational{Num: 400, Den: 1}, Series: mustSeries(t, 4, 5, 24)}
@@ -133,14 +134,16 @@ func unjoin(err error) []error {
 	return []error{err}
 }
 
-// The guarantee is that of the event worked out by hand, whatever the number of batches; the claim is held to it.
+// The guarantee is that of the event worked out by hand, whatever the number of batches;
+// the claim is held to it.
 func TestCorrelatedGuarantee(t *testing.T) {
 	r := running(t)
 	g, err := account.Guarantee(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// One bucket of a histogram for another moves the sum by sqrt 2; |c|^2 = 1 + 1/4 + 9/64 + 25/256.
+	// One bucket of a histogram for another moves the sum by sqrt 2; |c|^2 = 1 + 1/4 +
+	// 9/64 + 25/256.
 	norm := 1 + 1.0/4 + 9.0/64 + 25.0/256
 	want, err := accountant.Epsilon([]release.Release{release.One(release.ZCDP{Rho: 4 * norm * 2 / (2 * 400)})}, 1e-9, release.ReplaceOne)
 	if err != nil {

@@ -69,9 +69,10 @@ type Particulars struct {
 	Width int
 }
 
-// Describe writes the recipe for people: what is asked, of whom, who sees what, the guarantee and what is left of it
-// when an assumption fails. A recipe whose claim does not hold is described as such. It fails when the recipe has no
-// bytes, and with w's errors.
+// Describe writes the recipe for people: what is asked, of whom, who sees what, the
+// guarantee and what is left of it when an assumption fails. A recipe whose claim does
+// not hold is described as such. It fails when the recipe has no bytes, and with w's
+// errors.
 func (r *Recipe) Describe(w io.Writer, p Particulars) error {
 	id, err := r.ID()
 	if err != nil {

@@ -15,10 +15,11 @@ import (
 	"github.com/starling-agg/starling/vdaf/pine"
 )
 
-// Gaussian is noise of the devices' own on a [Vector]: the device scales its vector to a norm of at most Clip, adds an exact
-// discrete Gaussian of this variance to each integer, draws again while the norm is above the query's Bound, and proves Bound. The
-// noise of all honest devices adds up in the sum, and each report carries its own wherever it is read. A device without an answer
-// sends noise alone. See docs/proofs/device-noise.md.
+// Gaussian is noise of the devices' own on a [Vector]: the device scales its vector to a
+// norm of at most Clip, adds an exact discrete Gaussian of this variance to each integer,
+// draws again while the norm is above the query's Bound, and proves Bound. The noise of
+// all honest devices adds up in the sum, and each report carries its own wherever it is
+// read. A device without an answer sends noise alone. See docs/proofs/device-noise.md.
 type Gaussian struct {
 	// Variance of one device's noise in each entry, in squared units of 2^-FracBits; at
 	// least MinDeviceVariance. account.New calibrates it to Options.Epsilon where it is
@@ -31,11 +32,13 @@ type Gaussian struct {
 	Clip uint64
 }
 
-// TailBits: what a device proves about a draw of its own noise, a norm or a number of ones, is exceeded with probability at most
-// 2^-TailBits. Longer draws are drawn again, and what that costs is charged to delta.
+// TailBits: what a device proves about a draw of its own noise, a norm or a number of
+// ones, is exceeded with probability at most 2^-TailBits. Longer draws are drawn again,
+// and what that costs is charged to delta.
 const TailBits = 40
 
-// MinDeviceVariance is the least variance of a device's noise: below it, sums of draws are not close enough to a discrete Gaussian.
+// MinDeviceVariance is the least variance of a device's noise: below it, sums of draws
+// are not close enough to a discrete Gaussian.
 const MinDeviceVariance = 8
 
 func (Gaussian) randomizer() uint8 { return tagDeviceGaussian }
@@ -121,8 +124,8 @@ func (z Gaussian) report(r *Recipe, delta float64) (Disclosure, error) {
 
 var errNoVector = errors.New("recipe: noise on no vector")
 
-// Noised clips, adds the device's noise, and draws again while the sum is longer than what is
-// proved.
+// Noised clips, adds the device's noise, and draws again while the sum is longer than
+// what is proved.
 func (z Gaussian) Noised(q Query) (func(x []float64) ([]int64, error), error) {
 	v, ok := q.(Vector)
 	if !ok {
@@ -165,8 +168,8 @@ func (z Gaussian) Noised(q Query) (func(x []float64) ([]int64, error), error) {
 // probability 2^-2560.
 const maxRedraws = 64
 
-// normWithin says whether the norm of e is at most bound, below 2^50, in time that depends on
-// the length alone. Entries are below 2^63 in absolute value.
+// normWithin says whether the norm of e is at most bound, below 2^50, in time that
+// depends on the length alone. Entries are below 2^63 in absolute value.
 func normWithin(e []int64, bound uint64) bool {
 	var hi, lo, over uint64
 	for _, x := range e {
@@ -201,7 +204,8 @@ func (z Gaussian) Sampler() (*noise.DiscreteGaussian, error) {
 	return noise.NewDiscreteGaussian(z.Variance.Num, z.Variance.Den)
 }
 
-// NoisyBound is the least bound that vector and noise exceed with probability at most 2^-bits.
+// NoisyBound is the least bound that vector and noise exceed with probability at most
+// 2^-bits.
 func (z Gaussian) NoisyBound(dimension uint32, bits int) (uint64, error) {
 	return pine.NoisyBound(z.Clip, int(dimension), math.Sqrt(z.Variance.Float()), bits)
 }
@@ -240,13 +244,16 @@ func (z Gaussian) validate(v *validator, r *Recipe) {
 	}
 }
 
-// A ProvedBound is what devices with a randomizer prove about what they send, which is more than an answer can be.
+// A ProvedBound is what devices with a randomizer prove about what they send, which is
+// more than an answer can be.
 type ProvedBound struct {
-	// Bound is what is proved, C': a norm in units of a [Vector], or the number of ones of a [Multihot].
+	// Bound is what is proved, C': a norm in units of a [Vector], or the number of ones
+	// of a [Multihot].
 	Bound uint64 `json:"bound"`
 	// Answer is the most that an answer has before it is randomized, C.
 	Answer uint64 `json:"answer"`
-	// Ratio is C'/C: a device that lies moves the sum by this many times as much as an answer could.
+	// Ratio is C'/C: a device that lies moves the sum by this many times as much as an
+	// answer could.
 	Ratio float64 `json:"ratio"`
 	// Redraw bounds the probability that a device draws again.
 	Redraw float64 `json:"redraw"`

@@ -97,8 +97,9 @@ func TestDeviceNoise(t *testing.T) {
 	}
 }
 
-// deviceAttack is delta(epsilon) of the sum of n devices' integers, each with noise that is drawn again while it leaves the bound,
-// for one device's x against y while the others hold 0; delta of it and of the way back, whichever is larger.
+// deviceAttack is delta(epsilon) of the sum of n devices' integers, each with noise that
+// is drawn again while it leaves the bound, for one device's x against y while the others
+// hold 0; delta of it and of the way back, whichever is larger.
 func deviceAttack(n int, sigma2 float64, x, y, bound int, epsilon float64) float64 {
 	reach := bound + 1
 	device := func(x int) []float64 {
@@ -133,8 +134,9 @@ func deviceAttack(n int, sigma2 float64, x, y, bound int, epsilon float64) float
 	return hockey(with(x), with(y), epsilon)
 }
 
-// Redraws are paid for: with bounds so tight that they are common, the exact curve of the mechanism stays below what the recipe
-// states. The bounds are tighter than any valid recipe's.
+// Redraws are paid for: with bounds so tight that they are common, the exact curve of the
+// mechanism stays below what the recipe states. The bounds are tighter than any valid
+// recipe's.
 func TestDeviceNoiseHolds(t *testing.T) {
 	for _, c := range []struct {
 		batch, clip, bound uint64
@@ -153,7 +155,8 @@ func TestDeviceNoiseHolds(t *testing.T) {
 				continue
 			}
 			finite++
-			// One of the batch's devices is the onlooker's own; the noise of the others is what is left.
+			// One of the batch's devices is the onlooker's own; the noise of the others
+			// is what is left.
 			got := deviceAttack(int(c.batch)-1, float64(c.sigma2), int(c.clip), -int(c.clip), int(c.bound), l.Epsilon)
 			if got > delta.Float() {
 				t.Errorf("%+v: delta %v at %v", c, got, l)
@@ -175,7 +178,8 @@ func TestDeviceNoiseHolds(t *testing.T) {
 	}
 }
 
-// Redraws are charged: n times their odds to delta, which may be all of it, and ln 1/(1-odds) to epsilon.
+// Redraws are charged: n times their odds to delta, which may be all of it, and ln
+// 1/(1-odds) to epsilon.
 func TestDeviceNoiseCharges(t *testing.T) {
 	r := vectorVariants()["vector with noise"]
 	q, z := r.Query.(Vector), r.Randomizer.(Gaussian)
@@ -200,7 +204,8 @@ func TestDeviceNoiseCharges(t *testing.T) {
 		if spent := n * odds; spent > 0.1 != !l.Finite() {
 			t.Errorf("%d bits: %v where redraws cost %v", bits, l, spent)
 		} else if l.Finite() {
-			// No more is charged than two fifths over n times the odds: for delta, and for inputs that are moved by their n-th part.
+			// No more is charged than two fifths over n times the odds: for delta, and
+			// for inputs that are moved by their n-th part.
 			m := release.DiscreteGaussian{Variance: z.Variance, Contribution: release.Ball(1000, float64(z.Clip)), Honest: n}
 			one := []release.Release{release.One(m)}
 			least, err1 := accountant.Epsilon(one, 0.1-spent, release.ReplaceOne)
@@ -260,7 +265,8 @@ func TestDeviceNoiseRefuses(t *testing.T) {
 	if _, err := account.New(o); !errors.As(err, &invalid) || invalid.Field != "randomizer.variance" {
 		t.Errorf("neither noise nor epsilon: %v", err)
 	}
-	// Short vectors of many devices need less noise than can be accounted for: they get the least that can.
+	// Short vectors of many devices need less noise than can be accounted for: they get
+	// the least that can.
 	if r, err := account.New(noisyOptions(10, 2)); err != nil || r.Randomizer.(Gaussian).Variance != (Rational{Num: MinDeviceVariance, Den: 1}) {
 		t.Errorf("%v", err)
 	}

@@ -26,7 +26,8 @@ type NoiseShare uint8
 const (
 	// DrawsAll: each server draws all of it, so that one honest server is enough.
 	DrawsAll NoiseShare = 1
-	// DrawsHalf: each server draws half the variance; the stated noise needs both servers honest.
+	// DrawsHalf: each server draws half the variance; the stated noise needs both servers
+	// honest.
 	DrawsHalf NoiseShare = 2
 )
 

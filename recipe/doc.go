@@ -1,5 +1,6 @@
-// Package recipe holds version 1 of the recipe: the public, immutable unit of agreement between the people who are
-// asked, the organisation that asks, and the parties in between.
+// Package recipe holds version 1 of the recipe: the public, immutable unit of agreement
+// between the people who are asked, the organisation that asks, and the parties in
+// between.
 //
 // A recipe is six choices, each a tagged union: the [Query], the [Randomizer] on the
 // device, the [Participation] of devices, the [Path] that reports take, the [Noise] that
@@ -37,22 +38,25 @@
 //
 // # Noise over rounds
 //
-// [CorrelatedGaussian] has later batches take back a part of the noise of earlier ones. Its guarantee counts on each device to keep
-// a distance between the rounds that it answers in ([Recipe.DeviceRule]), and covers all batches together.
+// [CorrelatedGaussian] has later batches take back a part of the noise of earlier ones.
+// Its guarantee counts on each device to keep a distance between the rounds that it
+// answers in ([Recipe.DeviceRule]), and covers all batches together.
 //
 // # One encoding
 //
-// [Recipe.Append] and [Read] use TLS presentation syntax with one encoding for each recipe. Every union is
-// {tag uint8, config<0..2^16-1>}; a tag or an extension that this build does not know is refused with
-// [UnknownError], never skipped, because a part that a reader skips is a part that it did not agree to. Numbers are
-// integers, [Rational] or [Decimal], never floating point. The tags stand in registry.go.
+// [Recipe.Append] and [Read] use TLS presentation syntax with one encoding for each
+// recipe. Every union is {tag uint8, config<0..2^16-1>}; a tag or an extension that this
+// build does not know is refused with [UnknownError], never skipped, because a part that
+// a reader skips is a part that it did not agree to. Numbers are integers, [Rational] or
+// [Decimal], never floating point. The tags stand in registry.go.
 //
 // # Identity
 //
-// [ID] is SHA-256("starling recipe v1" || bytes). A recipe file has a certificate behind the
-// bytes ([SplitFile], [OpenFile]), which the id leaves out: another proof of the same
-// guarantee makes no other recipe. The DAP task follows from the recipe alone ([Recipe.Task]):
-// task_info is the recipe's id, so the id, and through it every choice, is authenticated by each encrypted share.
+// [ID] is SHA-256("starling recipe v1" || bytes). A recipe file has a certificate behind
+// the bytes ([SplitFile], [OpenFile]), which the id leaves out: another proof of the same
+// guarantee makes no other recipe. The DAP task follows from the recipe alone
+// ([Recipe.Task]): task_info is the recipe's id, so the id, and through it every choice,
+// is authenticated by each encrypted share.
 //
 // # Where to look
 //

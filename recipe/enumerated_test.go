@@ -48,10 +48,10 @@ func answersOf(q Query) (list [][]int) {
 	return list
 }
 
-// TestEnumeratedPureLoss: of each query on few places, for all answers and all results next to
-// them, one answer in place of another makes a result at most e^epsilon times as likely under
-// Laplace noise, and some pair makes one as much: the terms that a certificate must have say
-// epsilon itself, for wide multi-hot queries too.
+// TestEnumeratedPureLoss: of each query on few places, for all answers and all results
+// next to them, one answer in place of another makes a result at most e^epsilon times as
+// likely under Laplace noise, and some pair makes one as much: the terms that a
+// certificate must have say epsilon itself, for wide multi-hot queries too.
 func TestEnumeratedPureLoss(t *testing.T) {
 	queries := []Query{Count{}, Sum{Max: 5}, Mean{Max: 3}}
 	for n := uint32(1); n <= 4; n++ {

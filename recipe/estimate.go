@@ -6,30 +6,34 @@ import (
 	"math"
 )
 
-// Estimates are what a released batch says about all devices that decided, reporting or not.
+// Estimates are what a released batch says about all devices that decided, reporting or
+// not.
 type Estimates struct {
 	// Values are unbiased estimates of the sums over all devices that decided, one for each
 	// place of an answer ([Recipe.Given]); counts, where the query counts; in units of the
 	// entries for a [Vector].
 	Values []float64
-	// StdDev are their standard deviations: noise, randomizers and the sampling of answers. They are upper bounds for sums of
-	// numbers above 1, whose spread is not known.
+	// StdDev are their standard deviations: noise, randomizers and the sampling of
+	// answers. They are upper bounds for sums of numbers above 1, whose spread is not
+	// known.
 	StdDev []float64
 	// Answers is the estimated number of reports that are no dummies.
 	Answers float64
 	// Devices is the estimated number of devices that decided.
 	Devices float64
-	// Values are (sum - Baseline) * Weight. Baseline is what randomizers put into each sum whoever answers what; 0 without
-	// one. Weight undoes the coins and what a randomizer takes away of an answer; at least 1.
+	// Values are (sum - Baseline) * Weight. Baseline is what randomizers put into each
+	// sum whoever answers what; 0 without one. Weight undoes the coins and what a
+	// randomizer takes away of an answer; at least 1.
 	Baseline, Weight float64
 
 	still   float64   // variance of an estimate of 0
 	perUnit []float64 // what each unit of the true value adds to it
 }
 
-// Interval holds the true value of a place if its estimate is not more than z of the standard deviations off that it has if
-// that value is true (a score interval: it is right for small counts too). Half a unit of the released sum is added at both
-// ends, for sums are whole: with z = 1.96 the interval is right 95 times in 100, or more often.
+// Interval holds the true value of a place if its estimate is not more than z of the
+// standard deviations off that it has if that value is true (a score interval: it is
+// right for small counts too). Half a unit of the released sum is added at both ends, for
+// sums are whole: with z = 1.96 the interval is right 95 times in 100, or more often.
 func (e *Estimates) Interval(place int, z float64) [2]float64 {
 	// (estimate - v)^2 = z^2 (still + perUnit max(0, v)), solved for v from both sides.
 	b := z * z * e.perUnit[place] / 2
@@ -51,10 +55,11 @@ func (e *Estimates) Interval(place int, z float64) [2]float64 {
 // need that. Under [DonationTime] the batch is one slot, and Devices are those whose slot
 // it was.
 //
-//   - Coins: a sum over reported answers, over the rate s of reporting (Horvitz and Thompson 1952; for [Importance] the rate
-//     of answers that are not the default).
-//   - Dummies: with uploads t = s + (c-s)d of all devices, s/t of reports are answers. A dummy adds nothing to exact sums;
-//     to randomized ones it adds as much as no answer does, which the total number of reports takes away.
+//   - Coins: a sum over reported answers, over the rate s of reporting (Horvitz and
+//     Thompson 1952; for [Importance] the rate of answers that are not the default).
+//   - Dummies: with uploads t = s + (c-s)d of all devices, s/t of reports are answers. A
+//     dummy adds nothing to exact sums; to randomized ones it adds as much as no answer
+//     does, which the total number of reports takes away.
 func (r *Recipe) Estimate(sums []int64, reports uint64) (*Estimates, error) {
 	if r.Query == nil || len(sums) != r.Query.Aggregates() {
 		return nil, fmt.Errorf("recipe: %d sums for query %v", len(sums), r.Query)
@@ -109,10 +114,11 @@ func (r *Recipe) Estimate(sums []int64, reports uint64) (*Estimates, error) {
 	return e, nil
 }
 
-// ForecastError is the expected squared error of an estimated distribution: the sum over all places of the variance of
-// Values/devices, for a histogram (or multihot of weight 1) whose places have the given
-// shares of the devices. It is what paper 000's figures 2 and 3 plot, with its convention
-// that devices are a sample of a larger population unless finite.
+// ForecastError is the expected squared error of an estimated distribution: the sum over
+// all places of the variance of Values/devices, for a histogram (or multihot of weight 1)
+// whose places have the given shares of the devices. It is what paper 000's figures 2 and
+// 3 plot, with its convention that devices are a sample of a larger population unless
+// finite.
 func (r *Recipe) ForecastError(shares []float64, devices uint64, finite bool) float64 {
 	p := r.probabilities()
 	d := float64(devices)
@@ -134,7 +140,8 @@ func (r *Recipe) ForecastError(shares []float64, devices uint64, finite bool) fl
 // probabilities of a report, as an estimate needs them.
 type probabilities struct {
 	report, upload float64 // of an answer that counts, and of it or a dummy
-	// A report of a value adds keep at its place and lie elsewhere; one of no value adds none everywhere.
+	// A report of a value adds keep at its place and lie elsewhere; one of no value adds
+	// none everywhere.
 	keep, lie, none float64
 	scale           float64 // keep - lie
 	answers         float64 // the part of reports that are no dummies; for randomizers only
@@ -154,8 +161,8 @@ func (r *Recipe) probabilities() probabilities {
 	return p
 }
 
-// unblur estimates how many reported answers name a place, from the sum there over n reports: the sum is x keep +
-// (answers - x) lie + (n - answers) none.
+// unblur estimates how many reported answers name a place, from the sum there over n
+// reports: the sum is x keep + (answers - x) lie + (n - answers) none.
 func (p probabilities) unblur(sum, n float64) float64 {
 	return (sum - p.baseline(n)) / p.scale
 }
@@ -174,8 +181,8 @@ func (p probabilities) blurVariance(answers, n, x float64) float64 {
 	return (x*v(p.keep)+(answers-x)*v(p.lie)+max(0, n-answers)*v(p.none))/(p.scale*p.scale) + n*p.added
 }
 
-// NoiseVariance is the variance of what both servers add to one released number; for [CorrelatedGaussian] in the last batch, which
-// has the most.
+// NoiseVariance is the variance of what both servers add to one released number; for
+// [CorrelatedGaussian] in the last batch, which has the most.
 func (r *Recipe) NoiseVariance() float64 { return r.noiseVariance() }
 
 func (r *Recipe) noiseVariance() float64 { return r.Noise.variance() }

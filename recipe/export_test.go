@@ -35,8 +35,8 @@ func (r *Recipe) RoomErrors() []error {
 	return v.errs
 }
 
-// ProjectiveVariance is that of an estimated count of which held of all devices, none with a
-// dummy, have the value.
+// ProjectiveVariance is that of an estimated count of which held of all devices, none
+// with a dummy, have the value.
 func (r *Recipe) ProjectiveVariance(held, devices float64) float64 {
 	return r.probabilities().blurVariance(devices, devices, held)
 }

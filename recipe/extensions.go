@@ -8,8 +8,8 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// addExtensions writes the extensions that the recipe has, types rising. All numbers are big-endian; Rational is
-// { uint64 num, den; }:
+// addExtensions writes the extensions that the recipe has, types rising. All numbers are
+// big-endian; Rational is { uint64 num, den; }:
 //
 //	population   struct { opaque statement<0..2^16-1>; uint64 expected; }
 //	targeting    struct { Clause clauses<0..2^16-1>; opaque recipe[32], entry[32]; uint64 lower_bound, min_population; }

@@ -512,7 +512,8 @@ func (d drawer) relay(o *account.Options) {
 
 // noise draws what servers add, of about the size that some epsilon needs.
 func (d drawer) noise(o *account.Options) {
-	// The root of the squared distance, and the distance, by which one report moves the result.
+	// The root of the squared distance, and the distance, by which one report moves the
+	// result.
 	l2, l1 := distances(o.Query)
 	rounds := float64(max(1, o.Rounds))
 	epsilon := d.between(0.05, 8)

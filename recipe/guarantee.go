@@ -9,7 +9,8 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-// A Loss is a proved (Epsilon, Delta). Epsilon is +Inf, written null in JSON, where nothing is proved.
+// A Loss is a proved (Epsilon, Delta). Epsilon is +Inf, written null in JSON, where
+// nothing is proved.
 type Loss struct{ Epsilon, Delta float64 }
 
 // NoPrivacy is the loss that bounds nothing.
@@ -25,8 +26,9 @@ func (l Loss) String() string {
 	return fmt.Sprintf("epsilon %s, delta %s", Above(l.Epsilon), Above(l.Delta))
 }
 
-// Above writes a bound with four digits, never below it: a number that reads back as x, and else the next above. So the float64
-// that stands for 10^-9, which is a hair above it, is written as everybody writes it and not as 1.001 times that.
+// Above writes a bound with four digits, never below it: a number that reads back as x,
+// and else the next above. So the float64 that stands for 10^-9, which is a hair above
+// it, is written as everybody writes it and not as 1.001 times that.
 func Above(x float64) string {
 	if s := strconv.FormatFloat(x, 'e', 3, 64); x >= 0 {
 		if d, err := ParseDecimal(s); err == nil && d.Float() == x {
@@ -40,7 +42,8 @@ func Above(x float64) string {
 	return d.String()
 }
 
-// MarshalJSON writes {"epsilon":...,"delta":...}, with null for an epsilon that is not bounded.
+// MarshalJSON writes {"epsilon":...,"delta":...}, with null for an epsilon that is not
+// bounded.
 func (l Loss) MarshalJSON() ([]byte, error) {
 	out := struct {
 		Epsilon *float64 `json:"epsilon"`
@@ -70,7 +73,8 @@ func (l *Loss) UnmarshalJSON(b []byte) error {
 
 // A Guarantee is what the choices of a recipe give, computed.
 type Guarantee struct {
-	// Loss is the total over all rounds, under the assumptions; NoPrivacy if no noise is added.
+	// Loss is the total over all rounds, under the assumptions; NoPrivacy if no noise is
+	// added.
 	Loss
 	// PerRound is the loss of one round at the same delta.
 	PerRound Loss
@@ -170,9 +174,10 @@ func (e *ClaimError) Error() string {
 		e.Claimed.Epsilon, e.Claimed.Delta, e.Computed)
 }
 
-// Neighbours is the relation that a claim about the recipe is about. Where coins count, it is AddRemove, about answers: a
-// device's answer against the same device without one, which still tosses and may send a dummy. Otherwise the number of
-// reports is public: ReplaceOne, and ZeroOut for RAPPOR.
+// Neighbours is the relation that a claim about the recipe is about. Where coins count,
+// it is AddRemove, about answers: a device's answer against the same device without one,
+// which still tosses and may send a dummy. Otherwise the number of reports is public:
+// ReplaceOne, and ZeroOut for RAPPOR.
 func (r *Recipe) Neighbours() release.Neighbours {
 	if r.Amplified() {
 		return release.AddRemove

@@ -133,8 +133,9 @@ func TestClaim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// One answer replaced moves two buckets by one: zCDP with rho = 2/(2*50) is an upper bound, and a Gaussian
-	// mechanism at L2 distance sqrt(2) of sigma sqrt(50) is close by.
+	// One answer replaced moves two buckets by one: zCDP with rho = 2/(2*50) is an upper
+	// bound, and a Gaussian mechanism at L2 distance sqrt(2) of sigma sqrt(50) is close
+	// by.
 	if simple, _ := accountant.SimpleZCDPEpsilon(0.02, 1e-9); !(g.Epsilon > 1 && g.Epsilon < simple) {
 		t.Errorf("epsilon is %v, want between 1 and the textbook bound %v", g.Epsilon, simple)
 	}
@@ -394,7 +395,8 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestLossWords: a loss in words is never less than the loss, and a number of few digits is written as it is.
+// TestLossWords: a loss in words is never less than the loss, and a number of few digits
+// is written as it is.
 func TestLossWords(t *testing.T) {
 	for _, c := range []struct {
 		loss Loss

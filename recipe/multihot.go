@@ -10,8 +10,8 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-// Multihot asks each device for a vector of Length zeros and ones, at most MaxWeight of them
-// ones; the answer is their sum (Prio3MultihotCountVec).
+// Multihot asks each device for a vector of Length zeros and ones, at most MaxWeight of
+// them ones; the answer is their sum (Prio3MultihotCountVec).
 type Multihot struct {
 	Length    uint32
 	MaxWeight uint64 // 1 to Length

@@ -29,7 +29,8 @@ type Noise interface {
 	Pure() bool
 	// AddsUp says whether as much is known of the sum of two servers' draws as of one.
 	AddsUp() bool
-	// Stated is the variance that is stated of the noise of one round, about; 0 where none is.
+	// Stated is the variance that is stated of the noise of one round, about; 0 where
+	// none is.
 	Stated() float64
 	// Stronger is the same kind of noise with a parameter that is larger by a small share.
 	Stronger(share float64) (Noise, error)
@@ -42,7 +43,8 @@ type Noise interface {
 	validate(v *validator, r *Recipe)
 	// variance is that of what both servers add to one released number.
 	variance() float64
-	// gaussian is the variance stated of Gaussian noise for each round alone, 0/0 for other.
+	// gaussian is the variance stated of Gaussian noise for each round alone, 0/0 for
+	// other.
 	gaussian() Rational
 	// divided says whether each server draws a part of the stated noise only.
 	divided() bool

@@ -43,7 +43,8 @@ func ParseRational(s string) (Rational, error) {
 	return NewRational(d.Coefficient, pow10(d.Scale))
 }
 
-// A Decimal is Coefficient * 10^-Scale, with Scale as small as it can be: the one encoding of its value.
+// A Decimal is Coefficient * 10^-Scale, with Scale as small as it can be: the one
+// encoding of its value.
 type Decimal struct {
 	Coefficient uint64
 	Scale       uint8 // 0 to MaxScale
@@ -52,7 +53,8 @@ type Decimal struct {
 // MaxScale bounds a Decimal's places: 10^-40 is below any delta that means something.
 const MaxScale = 40
 
-// ParseDecimal reads an unsigned decimal such as "0.5", "12" or "1e-9". It is exact or fails.
+// ParseDecimal reads an unsigned decimal such as "0.5", "12" or "1e-9". It is exact or
+// fails.
 func ParseDecimal(s string) (Decimal, error) {
 	bad := func(why string) (Decimal, error) { return Decimal{}, fmt.Errorf("recipe: number %q: %s", s, why) }
 	mantissa, exponent, hasExp := strings.Cut(strings.ToLower(s), "e")
@@ -93,8 +95,9 @@ func ParseDecimal(s string) (Decimal, error) {
 	return Decimal{c, uint8(scale)}, nil
 }
 
-// DecimalAbove returns the least decimal of at most digits significant digits (1 to 15) that is not below x, so that
-// a bound stays a bound when it is written down. x must be finite and not negative.
+// DecimalAbove returns the least decimal of at most digits significant digits (1 to 15)
+// that is not below x, so that a bound stays a bound when it is written down. x must be
+// finite and not negative.
 func DecimalAbove(x float64, digits int) (Decimal, error) {
 	if !(x >= 0) || math.IsInf(x, 1) || digits < 1 || digits > 15 {
 		return Decimal{}, fmt.Errorf("recipe: no decimal of %d digits stands above %v", digits, x)
@@ -107,7 +110,8 @@ func DecimalAbove(x float64, digits int) (Decimal, error) {
 	if d.Rat().Cmp(exact) >= 0 {
 		return d, nil
 	}
-	// Rounded down: one unit in the last place more. FormatFloat wrote d as c * 10^(e-digits+1).
+	// Rounded down: one unit in the last place more. FormatFloat wrote d as c *
+	// 10^(e-digits+1).
 	s := strconv.FormatFloat(x, 'e', digits-1, 64)
 	mantissa, exponent, _ := strings.Cut(s, "e")
 	c, err := strconv.ParseUint(strings.Replace(mantissa, ".", "", 1), 10, 64)
@@ -138,8 +142,8 @@ func (d Decimal) Float() float64 {
 	return f
 }
 
-// FloatDown returns the greatest float64 that is not above the exact value: the safe direction for a delta that is
-// handed to an accountant.
+// FloatDown returns the greatest float64 that is not above the exact value: the safe
+// direction for a delta that is handed to an accountant.
 func (d Decimal) FloatDown() float64 {
 	f := d.Float()
 	if new(big.Rat).SetFloat64(f).Cmp(d.Rat()) > 0 {

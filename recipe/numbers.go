@@ -36,8 +36,8 @@ func clippedSum(x, y, most uint64) uint64 {
 	return min(sum|-carry, most)
 }
 
-// numbers checks the bounds of vectors whose answers take so many field elements, which what
-// says of their length.
+// numbers checks the bounds of vectors whose answers take so many field elements, which
+// what says of their length.
 func (v *validator) numbers(length uint32, most uint64, chunk uint32, elements uint64, what string) {
 	inMax, inLength := v.between("query.max", most, 1, MaxMeasurement), v.between("query.length", uint64(length), 1, MaxElements)
 	switch {

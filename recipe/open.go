@@ -105,8 +105,8 @@ func (c *Checked) LossAfter(rounds uint32) (Loss, error) {
 	return c.once(c.after, rounds, c.proof.After)
 }
 
-// UnconditionalAfter is the like that counts on none of [Recipe.Conditions]: what the rounds
-// cost even where it is known who sent what.
+// UnconditionalAfter is the like that counts on none of [Recipe.Conditions]: what the
+// rounds cost even where it is known who sent what.
 func (c *Checked) UnconditionalAfter(rounds uint32) (Loss, error) {
 	g := c.Guarantee()
 	if rounds == g.Rounds {

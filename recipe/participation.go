@@ -23,15 +23,15 @@ type Participation interface {
 	// params are those of the JSON form, nil for none.
 	params() any
 	validate(v *validator, r *Recipe)
-	// rates are the least and the largest probability, over all answers, of reporting once a
-	// slot has come.
+	// rates are the least and the largest probability, over all answers, of reporting
+	// once a slot has come.
 	rates() (least, most *big.Rat)
 	// byAnswer says that these differ.
 	byAnswer() bool
 }
 
-// participations are those that this version knows, with how each is read from its bytes; in
-// the order of their numbers.
+// participations are those that this version knows, with how each is read from its bytes;
+// in the order of their numbers.
 var participations = []struct {
 	tag  uint8
 	read func(d *decoder) Participation
@@ -63,15 +63,18 @@ func (Always) validate(*validator, *Recipe)  {}
 func (Always) rates() (least, most *big.Rat) { return big.NewRat(1, 1), big.NewRat(1, 1) }
 func (Always) byAnswer() bool                { return false }
 
-// Dummies are reports of no answer, sent by devices whose coin said not to report: without them the number of reports
-// would tell whether one more person answered.
+// Dummies are reports of no answer, sent by devices whose coin said not to report:
+// without them the number of reports would tell whether one more person answered.
 type Dummies struct {
-	// Rate is the probability that a device whose coin said no sends a dummy; above 0, at most 1/2.
+	// Rate is the probability that a device whose coin said no sends a dummy; above 0, at
+	// most 1/2.
 	Rate Rational `json:"rate"`
-	// Senders is how many honest devices decide in a round at least: those that the guarantee counts on.
+	// Senders is how many honest devices decide in a round at least: those that the
+	// guarantee counts on.
 	Senders uint64 `json:"senders"`
-	// Allowance is an upper quantile of the dummies in a batch. DAP's minimum batch size is MinBatch + Allowance, so that
-	// MinBatch answers are in it but for a probability of [DummyMiss].
+	// Allowance is an upper quantile of the dummies in a batch. DAP's minimum batch size
+	// is MinBatch + Allowance, so that MinBatch answers are in it but for a probability
+	// of [DummyMiss].
 	Allowance uint64 `json:"allowance"`
 }
 
@@ -87,23 +90,28 @@ func ParseDummies(s string) (*Dummies, error) {
 // DummyMiss is the probability with which a batch may hold more dummies than the allowance.
 const DummyMiss = 1e-9
 
-// Cover hides from who watches a device's network whether it reports: the device uploads one request of one size with a
-// probability that does not depend on its answer, holding a report or a no-op that the gateway drops.
+// Cover hides from who watches a device's network whether it reports: the device uploads
+// one request of one size with a probability that does not depend on its answer, holding
+// a report or a no-op that the gateway drops.
 type Cover struct {
-	// Rate is that probability, not below any rate of reporting, at most 1. The guarantee takes the coin as known to all, so
-	// that a rate below 1 gives away that much amplification.
+	// Rate is that probability, not below any rate of reporting, at most 1. The guarantee
+	// takes the coin as known to all, so that a rate below 1 gives away that much
+	// amplification.
 	Rate Rational `json:"rate"`
 }
 
-// Rate is how many devices take part, for the aggregators, which hold a batch that is too large to be honest.
+// Rate is how many devices take part, for the aggregators, which hold a batch that is too
+// large to be honest.
 type Rate struct {
-	// Devices decide, whether for or against reporting, in each Units; for [DonationTime] in each round of all slots.
+	// Devices decide, whether for or against reporting, in each Units; for [DonationTime]
+	// in each round of all slots.
 	Devices uint64 `json:"devices"`
 	// Units of the recipe's TimePrecision.
 	Units uint64 `json:"units"`
 }
 
-// Relay sends reports through oblivious HTTP (RFC 9458), so that who receives them does not know who sent them.
+// Relay sends reports through oblivious HTTP (RFC 9458), so that who receives them does
+// not know who sent them.
 type Relay struct {
 	// URL of the relay's resource, and Gateway of the gateway behind it. The relay must
 	// not be run by a server's owner, which Validate sees as far as names tell.
@@ -117,7 +125,8 @@ type KEM uint16
 const (
 	// X25519 is DHKEM(X25519, HKDF-SHA256), the default.
 	X25519 KEM = 0
-	// XWing is ML-KEM-768 with X25519: who records a report today cannot open it with a later quantum computer.
+	// XWing is ML-KEM-768 with X25519: who records a report today cannot open it with a
+	// later quantum computer.
 	XWing KEM = 0x647a
 )
 
@@ -138,7 +147,8 @@ func (r *Recipe) ByAnswer() bool { return r.Participation != nil && r.Participat
 // not see who sent it.
 func (r *Recipe) Amplified() bool { return r.Sampled() && r.Relay != nil }
 
-// reportRates returns the least and the largest probability, over all answers, of reporting once a slot has come.
+// reportRates returns the least and the largest probability, over all answers, of
+// reporting once a slot has come.
 func (r *Recipe) reportRates() (least, most *big.Rat) {
 	if r.Participation == nil {
 		return Always{}.rates()
@@ -161,8 +171,8 @@ func (r *Recipe) coverRate() *big.Rat {
 	return big.NewRat(1, 1)
 }
 
-// Chances are the coins of a device with one answer, in the order of tossing, each exact. A device that has no slot
-// ([DonationTime]) tosses none.
+// Chances are the coins of a device with one answer, in the order of tossing, each exact.
+// A device that has no slot ([DonationTime]) tosses none.
 type Chances struct {
 	// Cover is the probability of uploading anything; 1 without cover.
 	Cover *big.Rat
@@ -172,8 +182,8 @@ type Chances struct {
 	Dummy *big.Rat
 }
 
-// Chances returns the coins of a device whose answer is the default one (the zero vector of [Importance]; else any),
-// another one, or that has none to give.
+// Chances returns the coins of a device whose answer is the default one (the zero vector
+// of [Importance]; else any), another one, or that has none to give.
 func (r *Recipe) Chances(a Answer) Chances {
 	c := Chances{Cover: r.coverRate(), Report: new(big.Rat), Dummy: new(big.Rat)}
 	least, most := r.reportRates()
@@ -201,8 +211,8 @@ const (
 	OtherAnswer
 )
 
-// uploaded returns the probability that a device whose answers report at the given rate sends a report or a dummy, once a
-// slot has come.
+// uploaded returns the probability that a device whose answers report at the given rate
+// sends a report or a dummy, once a slot has come.
 func (r *Recipe) uploaded(rate *big.Rat) float64 {
 	f, _ := rate.Float64()
 	if r.Dummies == nil {
@@ -222,8 +232,9 @@ func slotWeights(m uint32) (most, least, any float64) {
 	return 1 / n, math.Exp((n-1)*log) / n, -math.Expm1(n * log)
 }
 
-// Expected returns the bounds of how many reports, dummies among them, come in the given number of time units if
-// everybody is honest, whatever the answers. It is false for a recipe that states no [Rate].
+// Expected returns the bounds of how many reports, dummies among them, come in the given
+// number of time units if everybody is honest, whatever the answers. It is false for a
+// recipe that states no [Rate].
 func (r *Recipe) Expected(units uint64) (least, most float64, ok bool) {
 	if r.Rate == nil || r.Rate.Units == 0 {
 		return 0, 0, false
@@ -245,7 +256,8 @@ func (r *Recipe) MostExpected() (float64, bool) {
 	return float64(r.Rate.Devices) * likely * r.uploaded(high), true
 }
 
-// Threshold is DAP's minimum batch size: MinBatch answers, and as many dummies as may be among the reports.
+// Threshold is DAP's minimum batch size: MinBatch answers, and as many dummies as may be
+// among the reports.
 func (r *Recipe) Threshold() uint64 {
 	if r.Dummies == nil {
 		return r.MinBatch
@@ -253,7 +265,8 @@ func (r *Recipe) Threshold() uint64 {
 	return r.MinBatch + r.Dummies.Allowance
 }
 
-// Coins are a round's coins as a guarantee takes them, rounded to the side that protects less.
+// Coins are a round's coins as a guarantee takes them, rounded to the side that protects
+// less.
 type Coins struct {
 	Rate  float64 // with which an answer is reported, to those who know the cover coins
 	Dummy float64 // with which each device that is free to sends a dummy

@@ -12,11 +12,11 @@ import (
 )
 
 // PGR is projective geometry response (Feldman, Nelson, Nguyen and Talwar 2022) on one of
-// Values buckets: buckets and answers are points of a projective space, and those answers are
-// e^Epsilon0 times as likely that lie in the hyperplane of the bucket. An answer is one
-// of all points, one-hot, which Prio3Histogram proves: the query is a [Histogram] of as
-// many buckets as there are points. Counts of buckets that few people have are about as
-// accurate as by [RAPPOR], whose messages are not one-hot; those of a bucket that most
+// Values buckets: buckets and answers are points of a projective space, and those answers
+// are e^Epsilon0 times as likely that lie in the hyperplane of the bucket. An answer is
+// one of all points, one-hot, which Prio3Histogram proves: the query is a [Histogram] of
+// as many buckets as there are points. Counts of buckets that few people have are about
+// as accurate as by [RAPPOR], whose messages are not one-hot; those of a bucket that most
 // have are less so, since every second answer of theirs lies outside of its hyperplane.
 // So package plan, which promises an error whatever the answers are, does not plan it. A
 // device without an answer sends a uniform point.

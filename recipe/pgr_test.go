@@ -36,7 +36,8 @@ func projective(t *testing.T, change func(*account.Options)) *recipe.Recipe {
 }
 
 // TestProjectiveRecipe: who asks for buckets gets the field nearest e^epsilon + 1 and a
-// histogram of its points; bytes, task and JSON are of the points, and words of the buckets.
+// histogram of its points; bytes, task and JSON are of the points, and words of the
+// buckets.
 func TestProjectiveRecipe(t *testing.T) {
 	r := projective(t, nil)
 	z := recipe.PGR{Epsilon0: recipe.Decimal{Coefficient: 2}, Values: 21, Field: 7, Dimension: 3}
@@ -73,8 +74,8 @@ func TestProjectiveRecipe(t *testing.T) {
 	}
 }
 
-// TestProjectiveGuarantee: without the crowd it is epsilon for replacement, with it less, and
-// with more people less still; a certificate proves it.
+// TestProjectiveGuarantee: without the crowd it is epsilon for replacement, with it less,
+// and with more people less still; a certificate proves it.
 func TestProjectiveGuarantee(t *testing.T) {
 	last := 2.0
 	for _, reports := range []uint64{500, 5000, 50000} {
@@ -107,8 +108,8 @@ func TestProjectiveGuarantee(t *testing.T) {
 	}
 }
 
-// TestProjectiveRefused: spaces that there are not, that have no room, or that the query does
-// not fit, and noise on top.
+// TestProjectiveRefused: spaces that there are not, that have no room, or that the query
+// does not fit, and noise on top.
 func TestProjectiveRefused(t *testing.T) {
 	e := recipe.Decimal{Coefficient: 2}
 	for name, c := range map[string]struct {
@@ -143,12 +144,12 @@ func TestProjectiveRefused(t *testing.T) {
 	}
 }
 
-// TestProjectiveEstimate draws 60 batches of 4,000 devices with fixed seeds. Estimates are
-// unbiased and have the variance that is said: each place's mean of 60 lies within 6 of its
-// deviations (false alarms: 2e-9 a place), and the sum of the squares of the 1,260 normalised
-// errors, which are nearly independent, within 6 of the deviations that it had were they
-// normal, which with the constraint on their sum leaves less than 1e-6. Where the randomizer
-// that is drawn is another one, the test sees it.
+// TestProjectiveEstimate draws 60 batches of 4,000 devices with fixed seeds. Estimates
+// are unbiased and have the variance that is said: each place's mean of 60 lies within 6
+// of its deviations (false alarms: 2e-9 a place), and the sum of the squares of the 1,260
+// normalised errors, which are nearly independent, within 6 of the deviations that it had
+// were they normal, which with the constraint on their sum leaves less than 1e-6. Where
+// the randomizer that is drawn is another one, the test sees it.
 func TestProjectiveEstimate(t *testing.T) {
 	const devices, batches, values = 4000, 60, 21
 	r := projective(t, nil)
@@ -203,8 +204,9 @@ func TestProjectiveEstimate(t *testing.T) {
 	}
 }
 
-// TestProjectiveDummies: from the reports that 10^9 devices are expected to send under coins,
-// some of them dummies, the estimate is what went in, but for the rounding of sums.
+// TestProjectiveDummies: from the reports that 10^9 devices are expected to send under
+// coins, some of them dummies, the estimate is what went in, but for the rounding of
+// sums.
 func TestProjectiveDummies(t *testing.T) {
 	half := recipe.Rational{Num: 1, Den: 2}
 	r := projective(t, func(o *account.Options) {
@@ -253,8 +255,9 @@ func TestProjectiveDummies(t *testing.T) {
 	}
 }
 
-// TestProjectiveForecast: where all buckets are as frequent, the error of a forecast is below
-// that of randomized response and that of RAPPOR with the same epsilon for replacement.
+// TestProjectiveForecast: where all buckets are as frequent, the error of a forecast is
+// below that of randomized response and that of RAPPOR with the same epsilon for
+// replacement.
 func TestProjectiveForecast(t *testing.T) {
 	shares := make([]float64, 21)
 	for i := range shares {

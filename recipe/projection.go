@@ -8,12 +8,15 @@ import (
 	"github.com/starling-agg/starling/dp/projection"
 )
 
-// A Projection shortens the vectors of a [Vector] before they are sent: devices give Entries numbers, and send the Dimension of
-// the query, which [projection.Projection] makes of them. It comes before clipping, so Bound is the sensitivity
-// whatever it does. The collector lengthens the sum again, with an error that [Recipe.Forecast] tells beforehand. It is the same in
-// all batches of a recipe, and so is the error that it makes of the same vectors.
+// A Projection shortens the vectors of a [Vector] before they are sent: devices give
+// Entries numbers, and send the Dimension of the query, which [projection.Projection]
+// makes of them. It comes before clipping, so Bound is the sensitivity whatever it does.
+// The collector lengthens the sum again, with an error that [Recipe.Forecast] tells
+// beforehand. It is the same in all batches of a recipe, and so is the error that it
+// makes of the same vectors.
 type Projection struct {
-	// Entries of a device's vector and of the result: above the query's Dimension, at most MaxElements.
+	// Entries of a device's vector and of the result: above the query's Dimension, at
+	// most MaxElements.
 	Entries uint32
 	// Seed of the map. It is public, and new for each recipe; not zero.
 	Seed [32]byte
@@ -34,18 +37,20 @@ func NewProjection(of Query, numbers uint) (Query, *Projection, error) {
 	return q, p, nil
 }
 
-// Map is the map that the seed stands for, to vectors of the query's length. It takes time and memory of the order of Entries.
+// Map is the map that the seed stands for, to vectors of the query's length. It takes
+// time and memory of the order of Entries.
 func (p *Projection) Map(q Vector) (*projection.Projection, error) {
 	return projection.New(int(p.Entries), int(q.Dimension), p.Seed)
 }
 
-// Entries is how many numbers a device's answer to a [Vector] and the result have: the dimension, or with a projection what that
-// starts from. For other queries it is Aggregates.
+// Entries is how many numbers a device's answer to a [Vector] and the result have: the
+// dimension, or with a projection what that starts from. For other queries it is
+// Aggregates.
 func (r *Recipe) Entries() int { return r.Given().Aggregates() }
 
 // Given is the query as people answer it: that of the recipe, but for a projection, which
-// sends fewer numbers than it is given, and for randomizers, of which more may be proved than
-// an answer is.
+// sends fewer numbers than it is given, and for randomizers, of which more may be proved
+// than an answer is.
 func (r *Recipe) Given() Query {
 	q := r.Query
 	if r.Randomizer != nil {
@@ -58,11 +63,13 @@ func (r *Recipe) Given() Query {
 	return q
 }
 
-// A VectorForecast is the expected error of a mean of vectors: the root of the mean squared Euclidean distance from the exact mean.
-// Rounding, of about a unit over the root of the reports for each entry, is left out, and so is what clipping takes from vectors
+// A VectorForecast is the expected error of a mean of vectors: the root of the mean
+// squared Euclidean distance from the exact mean. Rounding, of about a unit over the root
+// of the reports for each entry, is left out, and so is what clipping takes from vectors
 // that are too long, before a projection or after it.
 type VectorForecast struct {
-	// Noise is what servers and devices add, in units of the entries; where it is correlated over rounds, in the worst of them.
+	// Noise is what servers and devices add, in units of the entries; where it is
+	// correlated over rounds, in the worst of them.
 	Noise float64 `json:"noise"`
 	// Lost is what the projection adds, over the length of the exact mean; 0 without one.
 	Lost float64 `json:"lost_by_projection"`
@@ -78,7 +85,8 @@ func (r *Recipe) Forecast(reports uint64) (VectorForecast, bool) {
 	if !ok || r.Sampled() || reports == 0 {
 		return VectorForecast{}, false
 	}
-	// A column of the map has length 1: noise in what was sent is as much in each number of the result.
+	// A column of the map has length 1: noise in what was sent is as much in each number
+	// of the result.
 	variance := r.noiseVariance() + float64(reports)*r.probabilities().added
 	f := VectorForecast{Noise: math.Sqrt(float64(r.Entries())*variance) * q.Unit() / float64(reports)}
 	if r.Projection != nil {
@@ -127,7 +135,8 @@ func (r *Recipe) usual() uint64 {
 	return r.MinBatch
 }
 
-// expected says how long a report of a vector is and how far off the mean will be; it is empty for other queries.
+// expected says how long a report of a vector is and how far off the mean will be; it is
+// empty for other queries.
 func (r *Recipe) expected() (string, error) {
 	if _, ok := r.Vector(); !ok {
 		return "", nil

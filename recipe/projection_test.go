@@ -69,7 +69,8 @@ func TestProjectionRefused(t *testing.T) {
 	}
 }
 
-// A projection changes what is sent and how far off the mean is, not the noise, and no guarantee.
+// A projection changes what is sent and how far off the mean is, not the noise, and no
+// guarantee.
 func TestProjectionForecast(t *testing.T) {
 	o := vectorOptions(mustVector(t, 1000, 1, 10, 0))
 	whole, err := account.New(o)

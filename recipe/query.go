@@ -13,8 +13,9 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-// A Query says what is computed. Each has a file of its own, with all that there is to say
-// of it: [Count], [Sum], [Mean], [Histogram], [Multihot], [SumVec], [L1BoundSum] and [Vector].
+// A Query says what is computed. Each has a file of its own, with all that there is to
+// say of it: [Count], [Sum], [Mean], [Histogram], [Multihot], [SumVec], [L1BoundSum] and
+// [Vector].
 type Query interface {
 	fmt.Stringer
 
@@ -25,18 +26,20 @@ type Query interface {
 	// Holds says whether these are the numbers of an answer, of every form but [Reals], in
 	// time that depends on how many there are alone.
 	Holds(numbers []uint64) bool
-	// Add adds the numbers of a record to those of a sum, which stays an answer, in time that
-	// depends on how many there are alone. It leaves [Bucket] and [Reals] as they are.
+	// Add adds the numbers of a record to those of a sum, which stays an answer, in time
+	// that depends on how many there are alone. It leaves [Bucket] and [Reals] as they
+	// are.
 	Add(sum, record []uint64)
-	// MadeUp makes up the numbers of an answer, each value twice as likely as the next, up to
-	// the largest: coins returns how many tails came before the first head. It is nil for
-	// [Reals].
+	// MadeUp makes up the numbers of an answer, each value twice as likely as the next,
+	// up to the largest: coins returns how many tails came before the first head. It is
+	// nil for [Reals].
 	MadeUp(coins func() uint64) []uint64
 
 	// Aggregates is the number of integers that a collection returns, before noise is
 	// accounted for.
 	Aggregates() int
-	// VDAFConfig is the configuration of the verifiable aggregation function that computes it.
+	// VDAFConfig is the configuration of the verifiable aggregation function that
+	// computes it.
 	VDAFConfig() dap.VDAFConfig
 	// Contribution is what one report can add to the aggregate.
 	Contribution() release.Contribution
@@ -66,8 +69,8 @@ type Query interface {
 	spread(x, answers float64) float64
 }
 
-// A Form is how the answer to a query is given: as one number, but for [Numbers] and [Reals],
-// of which there are as many as the query has places.
+// A Form is how the answer to a query is given: as one number, but for [Numbers] and
+// [Reals], of which there are as many as the query has places.
 type Form uint8
 
 const (
@@ -78,8 +81,8 @@ const (
 	Reals // finite numbers that need not be whole
 )
 
-// A queryKind is how a query is read from its bytes and, behind the name that is typed, made
-// of its numbers; make is nil for what is typed otherwise.
+// A queryKind is how a query is read from its bytes and, behind the name that is typed,
+// made of its numbers; make is nil for what is typed otherwise.
 type queryKind struct {
 	tag     uint8
 	read    func(d *decoder) Query

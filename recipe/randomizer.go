@@ -11,9 +11,9 @@ import (
 	"github.com/starling-agg/starling/internal/binomial"
 )
 
-// A Randomizer is what the device does to its answer before anyone sees it. Each has a file
-// of its own, with all that there is to say of it: [NoRandomizer], [Gaussian], and those that
-// are a [LocalRandomizer], [KRR], [RAPPOR] and [PGR].
+// A Randomizer is what the device does to its answer before anyone sees it. Each has a
+// file of its own, with all that there is to say of it: [NoRandomizer], [Gaussian], and
+// those that are a [LocalRandomizer], [KRR], [RAPPOR] and [PGR].
 type Randomizer interface {
 	fmt.Stringer
 	randomizer() uint8
@@ -40,28 +40,28 @@ type Randomizer interface {
 	blurs(p *probabilities, q Query)
 }
 
-// A LocalRandomizer makes of each answer a message that is private by itself. Servers add no
-// noise to sums of them.
+// A LocalRandomizer makes of each answer a message that is private by itself. Servers add
+// no noise to sums of them.
 type LocalRandomizer interface {
 	Randomizer
 	// Local returns what one message is proved to be, and a bound on the probability that a
 	// device draws again.
 	Local(q Query) (m release.Message, redraw float64, err error)
-	// Blur returns the randomizer of a place: of the bucket of a [Histogram], for which it
-	// returns a bucket, or of the one that is set of a [Multihot], for which it returns zeros
-	// and ones; [NoPlace] for neither. It does not branch on the place.
+	// Blur returns the randomizer of a place: of the bucket of a [Histogram], for which
+	// it returns a bucket, or of the one that is set of a [Multihot], for which it
+	// returns zeros and ones; [NoPlace] for neither. It does not branch on the place.
 	Blur(q Query) (func(place int) ([]uint64, error), error)
-	// Fit returns randomizer and query with what they leave open chosen, for redraws that are
-	// as rare as odds.
+	// Fit returns randomizer and query with what they leave open chosen, for redraws that
+	// are as rare as odds.
 	Fit(q Query, odds float64) (LocalRandomizer, Query)
 }
 
-// A VectorRandomizer adds noise to the vector of each device, which the sum over all devices
-// has enough of.
+// A VectorRandomizer adds noise to the vector of each device, which the sum over all
+// devices has enough of.
 type VectorRandomizer interface {
 	Randomizer
-	// Noised returns what makes of a vector of the query's length whole numbers with noise, in
-	// the query's units.
+	// Noised returns what makes of a vector of the query's length whole numbers with
+	// noise, in the query's units.
 	Noised(q Query) (func(x []float64) ([]int64, error), error)
 	// report is what one report tells who reads it.
 	report(r *Recipe, delta float64) (Disclosure, error)
@@ -178,7 +178,8 @@ func TailOdds(reports uint64, rounds uint32, delta float64) float64 {
 	return min(1./(1<<TailBits), delta/(200*float64(max(reports, 1))*float64(max(rounds, 1))))
 }
 
-// upperQuantile returns the least u for which Bin(n, p) exceeds u with probability at most miss.
+// upperQuantile returns the least u for which Bin(n, p) exceeds u with probability at
+// most miss.
 func upperQuantile(n uint64, p, miss float64) (uint64, error) {
 	if n == 0 || p <= 0 {
 		return 0, nil

@@ -9,10 +9,11 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-// A Recipe is one agreement. It is a value to build, check with [Recipe.Validate], write with [Recipe.Append] and
-// then leave alone: its id is the hash of its bytes.
+// A Recipe is one agreement. It is a value to build, check with [Recipe.Validate], write
+// with [Recipe.Append] and then leave alone: its id is the hash of its bytes.
 type Recipe struct {
-	// Name and Description say to people what is asked and why: UTF-8, 1 to MaxName and 0 to MaxDescription bytes.
+	// Name and Description say to people what is asked and why: UTF-8, 1 to MaxName and 0
+	// to MaxDescription bytes.
 	Name        string
 	Description string
 
@@ -26,7 +27,8 @@ type Recipe struct {
 
 	// MinBatch is B: fewer reports than this are never released. At least MinBatchFloor.
 	MinBatch uint64
-	// TimePrecision is the length in seconds of the unit that every time of this recipe counts.
+	// TimePrecision is the length in seconds of the unit that every time of this recipe
+	// counts.
 	TimePrecision dap.TimePrecision
 	// Window limits when reports may be made.
 	Window Window
@@ -42,15 +44,16 @@ type Recipe struct {
 	Rate *Rate
 	// Dummies hide how many answers there are; required where devices decide by coins.
 	Dummies *Dummies
-	// Cover hides from the network's edge who reports; required by [Importance], optional for other coins.
+	// Cover hides from the network's edge who reports; required by [Importance], optional
+	// for other coins.
 	Cover *Cover
 	// KEM encrypts reports; X25519 when zero.
 	KEM KEM
 	// Relay hides who sends; without one, reports go to the leader directly and sampling
 	// amplifies nothing.
 	Relay *Relay
-	// Epoch counts how often the same recipe was published again, because a server lost what
-	// it knew of the one before. Each has an id, and a task, of its own.
+	// Epoch counts how often the same recipe was published again, because a server lost
+	// what it knew of the one before. Each has an id, and a task, of its own.
 	Epoch uint32
 	// Unit is whose data the guarantee protects; DefaultUnit when nil.
 	Unit *Unit
@@ -72,16 +75,20 @@ type Path interface {
 	fmt.Stringer
 }
 
-// TwoServer is DAP: each report is split in two shares, and a leader and a helper that do not collude see one each.
+// TwoServer is DAP: each report is split in two shares, and a leader and a helper that do
+// not collude see one each.
 type TwoServer struct {
-	// Leader and Helper are base URLs, ASCII, https (http only to a loopback address), kept byte for byte.
+	// Leader and Helper are base URLs, ASCII, https (http only to a loopback address),
+	// kept byte for byte.
 	Leader, Helper string
-	// BatchMode is dap.TimeInterval (the collector names a time interval) or dap.LeaderSelected (the leader cuts batches
-	// of MinBatch or more reports as they come).
+	// BatchMode is dap.TimeInterval (the collector names a time interval) or
+	// dap.LeaderSelected (the leader cuts batches of MinBatch or more reports as they
+	// come).
 	BatchMode dap.BatchMode
 }
 
-// A Claim is what the author says about privacy: one of [NoClaim] and [ApproxDP]. Nobody needs to believe it.
+// A Claim is what the author says about privacy: one of [NoClaim] and [ApproxDP]. Nobody
+// needs to believe it.
 type Claim interface {
 	claim() uint8
 	fmt.Stringer
@@ -90,7 +97,8 @@ type Claim interface {
 // NoClaim claims no differential privacy; it goes with [NoNoise].
 type NoClaim struct{}
 
-// ApproxDP claims that everything released over the recipe's life is (Epsilon, Delta)-differentially private.
+// ApproxDP claims that everything released over the recipe's life is (Epsilon,
+// Delta)-differentially private.
 type ApproxDP struct {
 	// Epsilon is an upper bound, above 0.
 	Epsilon Decimal
@@ -115,14 +123,16 @@ type Window interface {
 // NoWindow sets no limit in time.
 type NoWindow struct{}
 
-// Between allows report times t with Start <= t < End, in units of TimePrecision since 1970.
+// Between allows report times t with Start <= t < End, in units of TimePrecision since
+// 1970.
 type Between struct{ Start, End dap.Time }
 
 // A Population is a statement about who is asked.
 type Population struct {
 	// Statement is UTF-8, 1 to MaxStatement bytes, for people to read.
 	Statement string
-	// Expected is the number of people expected to answer over the whole window; 0 when not stated.
+	// Expected is the number of people expected to answer over the whole window; 0 when
+	// not stated.
 	Expected uint64
 }
 
@@ -161,7 +171,8 @@ func ParseID(s string) (ID, error) {
 	return id, nil
 }
 
-// ID returns the recipe's name: SHA-256("starling recipe v1" || its bytes). It fails where [Recipe.Append] does.
+// ID returns the recipe's name: SHA-256("starling recipe v1" || its bytes). It fails
+// where [Recipe.Append] does.
 func (r *Recipe) ID() (ID, error) {
 	b, err := r.Append([]byte(IDDomain))
 	if err != nil {

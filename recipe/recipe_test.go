@@ -108,7 +108,8 @@ func mustAppend(t testing.TB, r *Recipe) []byte {
 	return b
 }
 
-// The bytes of a recipe are for ever. Each line is one field, in the order of [Recipe.Append].
+// The bytes of a recipe are for ever. Each line is one field, in the order of
+// [Recipe.Append].
 var golden = []string{
 	"01",                                // version
 	"0d" + "446f63746f7220766973697473", // name
@@ -296,7 +297,8 @@ func FuzzRead(f *testing.F) {
 		if err != nil || !bytes.Equal(again, b) {
 			t.Fatalf("a second encoding (%v):\n read %x\nwrote %x", err, b, again)
 		}
-		// Validation takes whatever reads; the accountant may take long over odd but valid settings.
+		// Validation takes whatever reads; the accountant may take long over odd but
+		// valid settings.
 		r.Apart()
 	})
 }

@@ -5,7 +5,8 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-// Domain strings. Each begins with "starling " and appears in docs/registry.md; a test compares the two.
+// Domain strings. Each begins with "starling " and appears in docs/registry.md; a test
+// compares the two.
 const (
 	// IDDomain opens the hash that names a recipe.
 	IDDomain = "starling recipe v1"
@@ -14,7 +15,8 @@ const (
 // Version is the first byte of every recipe of this version.
 const Version = 1
 
-// Tags of the six choices and of the window. Zero is never a tag, so that zeroed bytes are no recipe.
+// Tags of the six choices and of the window. Zero is never a tag, so that zeroed bytes
+// are no recipe.
 const (
 	tagCount     = 1
 	tagSum       = 2
@@ -74,11 +76,13 @@ type Codepoint struct {
 	Registry string // which union or list: "query", "noise", "extension", ...
 	Value    uint16
 	Name     string
-	// Known: this version encodes it. The others are reserved, so that two later features never take one number.
+	// Known: this version encodes it. The others are reserved, so that two later features
+	// never take one number.
 	Known bool
 }
 
-// Codepoints lists every number that is taken, known or reserved, in the order of docs/registry.md.
+// Codepoints lists every number that is taken, known or reserved, in the order of
+// docs/registry.md.
 func Codepoints() []Codepoint {
 	return append([]Codepoint(nil), codepoints...)
 }
@@ -181,7 +185,8 @@ var codepoints = []Codepoint{
 	{"attribute", uint16(Channel), "release-channel", true},
 	{"attribute", uint16(Language), "language", true},
 	{"attribute", uint16(DeviceClass), "device-class", true},
-	// Banned for ever: what is sensitive, and what tells one device or person from all others.
+	// Banned for ever: what is sensitive, and what tells one device or person from all
+	// others.
 	{"attribute", 0x8001, "device-id", false},
 	{"attribute", 0x8002, "network-address", false},
 	{"attribute", 0x8003, "place", false},

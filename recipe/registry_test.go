@@ -11,7 +11,8 @@ import (
 	. "github.com/starling-agg/starling/recipe"
 )
 
-// docs/registry.md lists every domain string and codepoint of this package, and no other under its heading.
+// docs/registry.md lists every domain string and codepoint of this package, and no other
+// under its heading.
 func TestRegistryDocument(t *testing.T) {
 	text, err := os.ReadFile("../docs/registry.md")
 	if err != nil {

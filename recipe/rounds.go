@@ -13,8 +13,8 @@ import (
 // the first unit of the round, and nothing is released of a round before its end and the
 // grace. A recipe without them has rounds of one unit and no grace.
 type Rounds struct {
-	// Units is the length of a round in units of TimePrecision: 1 to MaxRoundUnits, and at most
-	// MaxRound in all. Round n begins with unit n*Units.
+	// Units is the length of a round in units of TimePrecision: 1 to MaxRoundUnits, and
+	// at most MaxRound in all. Round n begins with unit n*Units.
 	Units uint64 `json:"units"`
 	// Grace in seconds after the end of a round, at most MaxGrace: reports that were sent
 	// in the round may still come.
@@ -93,7 +93,8 @@ func (r *Recipe) DecisionRounds() uint32 {
 	return 1
 }
 
-// A BatchError is an interval of which leader and helper release nothing, and what they would.
+// A BatchError is an interval of which leader and helper release nothing, and what they
+// would.
 type BatchError struct {
 	// Asked is the interval; Whole the least run of whole rounds, or slots, around it;
 	// First the first of these.
@@ -212,7 +213,8 @@ func (r *Recipe) describeRounds() string {
 	return what + "; " + released
 }
 
-// once is the assumption about how often one unit is reported of, where it is known who does.
+// once is the assumption about how often one unit is reported of, where it is known who
+// does.
 func (r *Recipe) once(rounds uint32) string {
 	if rounds == 1 && !r.Sampled() {
 		return fmt.Sprintf("one %s has one report at most, in one round", r.PrivacyUnit().Name)

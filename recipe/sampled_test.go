@@ -261,8 +261,9 @@ func hockey(p, q []float64, epsilon float64) float64 {
 	return max(a, b)
 }
 
-// The whole mechanism, enumerated: what leader and collector see (number of reports and noisy sum) when one person among
-// few has the answer 1 against having none stays within what is claimed, own dummies and cover included.
+// The whole mechanism, enumerated: what leader and collector see (number of reports and
+// noisy sum) when one person among few has the answer 1 against having none stays within
+// what is claimed, own dummies and cover included.
 func TestSampledGuaranteeHolds(t *testing.T) {
 	const sigma2, senders = 4, 150
 	gauss := make([]float64, 61) // of -30..30
@@ -340,7 +341,8 @@ func TestSampledGuaranteeHolds(t *testing.T) {
 			if got > delta.Float() {
 				t.Errorf("%v, dummies %v: delta is %v at %v", c.p, c.dummies, got, l)
 			}
-			// And not absurdly loose: at a tenth of epsilon the mechanism breaks the delta, unless that is near 0.
+			// And not absurdly loose: at a tenth of epsilon the mechanism breaks the
+			// delta, unless that is near 0.
 			if tight := hockey(p, q, l.Epsilon/10); l.Epsilon > 0.5 && tight < delta.Float()/1e3 {
 				t.Errorf("%v, dummies %v: delta is %v at a tenth of %v: the bound is idle", c.p, c.dummies, tight, l)
 			}
@@ -435,9 +437,10 @@ func TestSampledFallbacks(t *testing.T) {
 	}
 }
 
-// Estimates are unbiased and as far off as stated: 400 simulated batches of each recipe; the mean of the normalised errors
-// has a standard deviation of 1/20, and 6 of these reject with probability 2e-9; the sum of squares, chi-squared of 400,
-// lies within 6 standard deviations (0.42) of 1.
+// Estimates are unbiased and as far off as stated: 400 simulated batches of each recipe;
+// the mean of the normalised errors has a standard deviation of 1/20, and 6 of these
+// reject with probability 2e-9; the sum of squares, chi-squared of 400, lies within 6
+// standard deviations (0.42) of 1.
 func TestEstimate(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 2))
 	const devices, runs = 20000, 400
@@ -477,11 +480,13 @@ func TestEstimate(t *testing.T) {
 		if math.Abs(total/devices-1) > 0.05 {
 			t.Errorf("%s: estimated %v of %v devices", name, total, devices)
 		}
-		// 1,200 intervals, of which 95 % are to hold the truth: a standard deviation of 0.7 %.
+		// 1,200 intervals, of which 95 % are to hold the truth: a standard deviation of
+		// 0.7 %.
 		if got := float64(held) / (runs * 3); got < 0.92 || got > 0.985 {
 			t.Errorf("%s: intervals hold the truth %.1f times in 100", name, 100*got)
 		}
-		// The squared error, a mean of 1200 squares, has a relative standard deviation of about 0.04.
+		// The squared error, a mean of 1200 squares, has a relative standard deviation of
+		// about 0.04.
 		forecast := r.ForecastError(shares, devices, true)
 		if math.Abs(missed/forecast-1) > 0.3 || math.Abs(stated/forecast-1) > 0.1 {
 			t.Errorf("%s: squared error %v, stated %v, forecast %v", name, missed, stated, forecast)
@@ -498,7 +503,8 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
-// simulate draws a batch from the definitions alone. Device i has the answer of its share; the rest the default.
+// simulate draws a batch from the definitions alone. Device i has the answer of its
+// share; the rest the default.
 func simulate(rng *rand.Rand, r *Recipe, shares []float64, devices int) (sums []int64, reports uint64) {
 	n := r.Query.Aggregates()
 	sums = make([]int64, n)

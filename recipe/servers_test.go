@@ -7,7 +7,8 @@ import (
 	"github.com/starling-agg/starling/recipe/account"
 )
 
-// With coins too, the noise of two honest servers counts: half shares for the claim, Laplace noise for the second guarantee.
+// With coins too, the noise of two honest servers counts: half shares for the claim,
+// Laplace noise for the second guarantee.
 func TestTwoServersAndCoins(t *testing.T) {
 	make := func(n Noise, servers uint8) *Recipe {
 		r := targeted()

@@ -7,8 +7,9 @@ import (
 	"github.com/starling-agg/starling/vdaf/pine"
 )
 
-// TooLargeError: a report of the recipe is larger than any that an aggregator or a client of DAP takes here
-// ([dap.DefaultLimits]), so that the recipe could only ever collect refusals.
+// TooLargeError: a report of the recipe is larger than any that an aggregator or a client
+// of DAP takes here ([dap.DefaultLimits]), so that the recipe could only ever collect
+// refusals.
 type TooLargeError struct {
 	Bytes int    // of the leader's share
 	Most  int    // of a sealed share
@@ -26,8 +27,9 @@ func (e *TooLargeError) Error() string {
 // sealing is more than DAP and HPKE add to a share that is sealed, in bytes.
 const sealing = 256
 
-// UploadBytes is the length of a report's shares, without the framing of DAP and HPKE, of 150 to 2,500 bytes. It fails with
-// *[TooLargeError] beside the length where no aggregator would take such a report.
+// UploadBytes is the length of a report's shares, without the framing of DAP and HPKE, of
+// 150 to 2,500 bytes. It fails with *[TooLargeError] beside the length where no
+// aggregator would take such a report.
 func (r *Recipe) UploadBytes() (int, error) {
 	config, err := r.VDAFConfig()
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// Targeting asks only devices with certain declared, public attributes, never one person: the attributes are of a
-// closed list, and a private histogram taken before shows that enough people have them (paper 000 section 5.5).
+// Targeting asks only devices with certain declared, public attributes, never one person:
+// the attributes are of a closed list, and a private histogram taken before shows that
+// enough people have them (paper 000 section 5.5).
 type Targeting struct {
 	// Clauses must all hold; 1 to MaxClauses, attributes rising.
 	Clauses []Clause `json:"clauses"`
@@ -28,7 +29,8 @@ type Clause struct {
 // An Attribute is a declared property of a device that is not sensitive.
 type Attribute uint16
 
-// The attributes that a predicate may name. Numbers from 0x8000 are attributes that may never be named.
+// The attributes that a predicate may name. Numbers from 0x8000 are attributes that may
+// never be named.
 const (
 	Platform    Attribute = 1 // "android", "ios", "linux", ...
 	OSVersion   Attribute = 2 // the major version
@@ -72,7 +74,8 @@ type Certificate struct {
 	Recipe ID `json:"recipe"`
 	// Entry is the hash of the log entry that holds its released result.
 	Entry Hash `json:"entry"`
-	// LowerBound is how many devices satisfy the predicate at least, with the result's noise taken off at 99.9999 %.
+	// LowerBound is how many devices satisfy the predicate at least, with the result's
+	// noise taken off at 99.9999 %.
 	LowerBound uint64 `json:"lower_bound"`
 	// MinPopulation is what the lower bound must exceed; at least TargetFloor.
 	MinPopulation uint64 `json:"min_population"`
@@ -87,8 +90,8 @@ const (
 	TargetFloor = 1000
 )
 
-// MaxTargetedRate is the largest probability of reporting in a targeted recipe: nobody who fits the predicate is sure to
-// be in the result.
+// MaxTargetedRate is the largest probability of reporting in a targeted recipe: nobody
+// who fits the predicate is sure to be in the result.
 var MaxTargetedRate = Rational{Num: 1, Den: 2}
 
 func (t *Targeting) String() string {
@@ -100,7 +103,8 @@ func (t *Targeting) String() string {
 		strings.Join(parts, " and whose "), t.Certificate.LowerBound, t.Certificate.Recipe)
 }
 
-// Holds says whether a device with these attributes is asked. An attribute that the device does not declare fits nothing.
+// Holds says whether a device with these attributes is asked. An attribute that the
+// device does not declare fits nothing.
 func (t *Targeting) Holds(of map[Attribute]string) bool {
 	for _, c := range t.Clauses {
 		if v, ok := of[c.Attribute]; !ok || !slices.Contains(c.Values, v) {

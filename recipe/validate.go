@@ -19,7 +19,8 @@ const (
 	MaxDescription = 4096 // bytes
 	MaxStatement   = 1024 // bytes
 	MaxURL         = 1024 // bytes
-	// MaxMeasurement keeps 2^30 of the largest answers, and the noise on top, inside a 64-bit field's positive half.
+	// MaxMeasurement keeps 2^30 of the largest answers, and the noise on top, inside a
+	// 64-bit field's positive half.
 	MaxMeasurement = 1 << 32
 	// MaxElements bounds the field elements that encode one answer.
 	MaxElements = 1 << 20
@@ -113,8 +114,9 @@ func (v *validator) between(field string, x, least, most uint64) bool {
 	return true
 }
 
-// text refuses what a person could not read as it was written: control and format characters reorder or hide text.
-// Zero-width (non-)joiners are spelling in several scripts and stay.
+// text refuses what a person could not read as it was written: control and format
+// characters reorder or hide text. Zero-width (non-)joiners are spelling in several
+// scripts and stay.
 func (v *validator) text(field, s string, least, most int, lines bool) {
 	if len(s) < least || len(s) > most {
 		v.add(field, "has %d bytes, want %d to %d", len(s), least, most)

@@ -14,12 +14,13 @@ import (
 	"github.com/starling-agg/starling/vdaf/pine"
 )
 
-// Vector asks each device for a vector of Dimension real numbers of L2 norm at most Bound*2^-FracBits; the answer is their
-// sum. Devices scale longer vectors down, and prove the bound to the servers. The private
-// value is the integer vector, in units of 2^-FracBits, whose norm is at most Bound
-// whatever rounding did: Bound is the sensitivity of the sum, and twice that where one
-// vector replaces another. With noise of the devices' own, [Gaussian], vectors are scaled
-// to less and Bound is about vector and noise together. See docs/pine.md.
+// Vector asks each device for a vector of Dimension real numbers of L2 norm at most
+// Bound*2^-FracBits; the answer is their sum. Devices scale longer vectors down, and
+// prove the bound to the servers. The private value is the integer vector, in units of
+// 2^-FracBits, whose norm is at most Bound whatever rounding did: Bound is the
+// sensitivity of the sum, and twice that where one vector replaces another. With noise of
+// the devices' own, [Gaussian], vectors are scaled to less and Bound is about vector and
+// noise together. See docs/pine.md.
 type Vector struct {
 	Dimension uint32 // entries, 1 to MaxElements
 	Bound     uint64 // B, in units of 2^-FracBits
@@ -41,8 +42,9 @@ const (
 	Pine40  VectorProof = 2
 	Pine64  VectorProof = 3
 	Pine128 VectorProof = 4
-	// L2Fixed16 and L2Fixed32 are prio3.L2Vec, about 32 times as long: for comparison and for short vectors. They take norm 1,
-	// and 15 or 31 fractional bits. (Sums of 64-bit entries would leave 64-bit integers.)
+	// L2Fixed16 and L2Fixed32 are prio3.L2Vec, about 32 times as long: for comparison and
+	// for short vectors. They take norm 1, and 15 or 31 fractional bits. (Sums of 64-bit
+	// entries would leave 64-bit integers.)
 	L2Fixed16 VectorProof = 5
 	L2Fixed32 VectorProof = 6
 )
@@ -85,7 +87,8 @@ type Rounding uint8
 const (
 	// RoundNearest rounds to the nearest, ties to even: the least error of one vector.
 	RoundNearest Rounding = 1
-	// RoundRandomly rounds up with the odds of the fraction, else down: no bias that many vectors could share.
+	// RoundRandomly rounds up with the odds of the fraction, else down: no bias that many
+	// vectors could share.
 	RoundRandomly Rounding = 2
 	// RoundTowardsZero is that of the L2Fixed proofs.
 	RoundTowardsZero Rounding = 3
@@ -225,7 +228,8 @@ func (q Vector) VDAFConfig() dap.VDAFConfig {
 	return dap.PineConfig{Field: pineTypes[q.Proof], Dimension: q.Dimension, FracBits: q.FracBits, Bound: q.Bound}
 }
 
-// room is the largest absolute value of an entry of a noised sum that does not wrap around, (q-1)/2 or the largest int64.
+// room is the largest absolute value of an entry of a noised sum that does not wrap
+// around, (q-1)/2 or the largest int64.
 func (q Vector) room() (uint64, error) {
 	c, ok := q.VDAFConfig().(dap.PineConfig)
 	if !ok {
@@ -238,12 +242,14 @@ func (q Vector) room() (uint64, error) {
 	return cost.Room, nil
 }
 
-// tails is the number of standard deviations of noise that a sum has room for; one entry is outside with odds of 2*exp(-72).
+// tails is the number of standard deviations of noise that a sum has room for; one entry
+// is outside with odds of 2*exp(-72).
 const tails = 12
 
-// MostReports is how many reports the sum of a [Vector] has room for: N*Bound + 12 sigma < q/2, with sigma the deviation of what
-// both servers add. A sum of more could wrap around its field, and whoever reads it could not tell. It is false for other
-// queries, whose bounds leave room for more reports than [MaxMinBatch].
+// MostReports is how many reports the sum of a [Vector] has room for: N*Bound + 12 sigma
+// < q/2, with sigma the deviation of what both servers add. A sum of more could wrap
+// around its field, and whoever reads it could not tell. It is false for other queries,
+// whose bounds leave room for more reports than [MaxMinBatch].
 func (r *Recipe) MostReports() (uint64, bool) {
 	q, ok := r.Vector()
 	if !ok {
@@ -288,7 +294,8 @@ func (q Vector) validate(v *validator) {
 	}
 }
 
-// vectorRoom holds a recipe of vectors to what its field has room for, and to noise that the accountant knows there.
+// vectorRoom holds a recipe of vectors to what its field has room for, and to noise that
+// the accountant knows there.
 func (v *validator) vectorRoom(r *Recipe) {
 	q, ok := r.Vector()
 	if !ok || len(v.errs) > 0 {
@@ -310,7 +317,8 @@ func (v *validator) vectorRoom(r *Recipe) {
 			people = max(people, r.Rate.Devices)
 		}
 		if r.Sampled() && r.Rate != nil && r.Dummies != nil {
-			// Not all that decide report. A batch of more than twice as many as are expected to is held back by the servers.
+			// Not all that decide report. A batch of more than twice as many as are
+			// expected to is held back by the servers.
 			_, most, _ := r.Expected(r.Rate.Units)
 			people = min(people, uint64(math.Ceil(2*most/float64(r.Slots()))))
 		}

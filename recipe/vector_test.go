@@ -111,8 +111,8 @@ func TestVectorTask(t *testing.T) {
 	}
 }
 
-// The noise is calibrated to the integer bound, twice it where one vector replaces another, over all rounds; the closed form of
-// zCDP is computed here on its own.
+// The noise is calibrated to the integer bound, twice it where one vector replaces
+// another, over all rounds; the closed form of zCDP is computed here on its own.
 func TestVectorNoise(t *testing.T) {
 	for _, rounds := range []uint32{1, 30} {
 		for _, bound := range []uint64{1 << 10, 12345} {
@@ -126,7 +126,8 @@ func TestVectorNoise(t *testing.T) {
 			if noise.Share != DrawsAll || r.Claim.(ApproxDP).HonestServers != 1 {
 				t.Errorf("%+v, %+v", noise, r.Claim)
 			}
-			// delta(rho) of zCDP by optimizing over alpha: Canonne, Kamath and Steinke 2020, corollary 13.
+			// delta(rho) of zCDP by optimizing over alpha: Canonne, Kamath and Steinke
+			// 2020, corollary 13.
 			delta := func(sensitivity, variance float64) float64 {
 				rho, best := float64(rounds)*sensitivity*sensitivity/(2*variance), 1.0
 				for a := 1.001; a < 5000; a *= 1.001 {
@@ -160,7 +161,8 @@ func TestVectorNoise(t *testing.T) {
 	}
 }
 
-// Each server draws half: results have half the variance, and one dishonest server leaves a weaker guarantee, which is shown.
+// Each server draws half: results have half the variance, and one dishonest server leaves
+// a weaker guarantee, which is shown.
 func TestVectorHalf(t *testing.T) {
 	q := Vector{Dimension: 5000, Bound: 1 << 10, FracBits: 10, Proof: Pine64}
 	all, err := account.New(vectorOptions(q))
@@ -282,7 +284,8 @@ func TestVectorRoom(t *testing.T) {
 	}
 }
 
-// account.New takes the smallest field in which sums have room, and says why where none has.
+// account.New takes the smallest field in which sums have room, and says why where none
+// has.
 func TestVectorChoosesField(t *testing.T) {
 	for _, c := range []struct {
 		frac     uint8
@@ -312,8 +315,9 @@ func TestVectorChoosesField(t *testing.T) {
 	}
 }
 
-// Coins behind a relay amplify what the noise gives to vectors: the noise is calibrated to the claim with the dummies, and is far below
-// what it takes without coins. Without a relay they save work only.
+// Coins behind a relay amplify what the noise gives to vectors: the noise is calibrated
+// to the claim with the dummies, and is far below what it takes without coins. Without a
+// relay they save work only.
 func TestVectorCoins(t *testing.T) {
 	for _, noisy := range []bool{false, true} {
 		o := vectorOptions(mustVector(t, 1000, 1, 14, 0))

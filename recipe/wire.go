@@ -16,8 +16,8 @@ const MaxSize = 1 << 16
 // ErrMalformed: the bytes are not the one encoding of any recipe.
 var ErrMalformed = errors.New("recipe: malformed")
 
-// UnknownError: the recipe uses a choice that this build does not know, so it cannot be agreed to. It may be a recipe
-// for a later version.
+// UnknownError: the recipe uses a choice that this build does not know, so it cannot be
+// agreed to. It may be a recipe for a later version.
 type UnknownError struct {
 	Registry string // as in [Codepoint]
 	Value    uint16
@@ -135,9 +135,9 @@ func addDecimal(b *cryptobyte.Builder, d Decimal) {
 	b.AddUint8(d.Scale)
 }
 
-// Read reads exactly one recipe. Bytes that are no encoding give [ErrMalformed], and a choice or extension that this
-// build does not know gives an [UnknownError]. It does not validate: a recipe that was read may still be refused by
-// [Recipe.Validate].
+// Read reads exactly one recipe. Bytes that are no encoding give [ErrMalformed], and a
+// choice or extension that this build does not know gives an [UnknownError]. It does not
+// validate: a recipe that was read may still be refused by [Recipe.Validate].
 func Read(b []byte) (*Recipe, error) {
 	if len(b) > MaxSize {
 		return nil, fmt.Errorf("%w: longer than %d bytes", ErrMalformed, MaxSize)
@@ -240,7 +240,8 @@ func (d *decoder) fail(why string) {
 	}
 }
 
-// field runs one read; after an error, or when the read fails, ok is false and the value read is not to be used.
+// field runs one read; after an error, or when the read fails, ok is false and the value
+// read is not to be used.
 func (d *decoder) field(name string, read func() bool) (ok bool) {
 	if d.err != nil {
 		return false

@@ -11,7 +11,8 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// Leader and helper of a test take three rounds, and the helper gives a wrong word about every report in its second answer.
+// Leader and helper of a test take three rounds, and the helper gives a wrong word about
+// every report in its second answer.
 func ExampleRounds() {
 	lie := func(role dap.Role, step uint16, _ dap.ReportID) bool { return role == dap.RoleHelper && step == 1 }
 	ctx := aggregatortest.Rounds(context.Background(), 3, lie)

@@ -15,7 +15,8 @@ import (
 	"github.com/starling-agg/starling/vdaf"
 )
 
-// A Lie says whether an aggregator gives a wrong word about a report in a step. It must always say the same.
+// A Lie says whether an aggregator gives a wrong word about a report in a step. It must
+// always say the same.
 type Lie func(role dap.Role, step uint16, id dap.ReportID) bool
 
 // Rounds returns a context in which leader.New and helper.New make a VDAF of n rounds, 2 or
@@ -54,7 +55,8 @@ func (e *engine) Begin(ctx context.Context, prm verify.Params, reports []verify.
 	return j, nil
 }
 
-// A job takes the steps of the inner one with the first exchange, and exchanges words after it.
+// A job takes the steps of the inner one with the first exchange, and exchanges words
+// after it.
 type job struct {
 	rounds.Job
 	e      *engine

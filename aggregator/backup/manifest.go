@@ -33,7 +33,8 @@ var (
 	ErrForeign = errors.New("backup: of another store")
 	// ErrExists: there is a backup already.
 	ErrExists = errors.New("backup: there is one already")
-	// ErrRecord: the record of the store cannot be read, and nothing is restored without it.
+	// ErrRecord: the record of the store cannot be read, and nothing is restored without
+	// it.
 	ErrRecord = errors.New("backup: no record")
 )
 

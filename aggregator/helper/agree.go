@@ -30,8 +30,9 @@ func (h *Helper) guarded(acts permit.Act, f edge.Handler) edge.Handler {
 	}))
 }
 
-// waits says whether what is stored of a task has to wait: until its leader has come in this
-// life of the helper, with which keys may have changed, and while it is kept from the acts.
+// waits says whether what is stored of a task has to wait: until its leader has come in
+// this life of the helper, with which keys may have changed, and while it is kept from
+// the acts.
 func (h *Helper) waits(id dap.TaskID, acts permit.Act) bool {
 	return h.tasks[id] != nil && (!h.book.Passed(id) || h.permits.May(id, acts) != nil)
 }

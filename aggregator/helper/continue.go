@@ -13,8 +13,8 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// continueJob takes a job one step further (DAP-18 section 4.5.4.2): the step after the current one, or the current one
-// again with the same bytes, which gives the same answer.
+// continueJob takes a job one step further (DAP-18 section 4.5.4.2): the step after the
+// current one, or the current one again with the same bytes, which gives the same answer.
 func (h *Helper) continueJob(r *edge.Request) error {
 	body, done, err := r.Body(dap.MediaAggregationJobContinueReq, h.opt.Limits.JobBody)
 	defer done()
@@ -133,7 +133,8 @@ func (h *Helper) advance(r *edge.Request, res *store.Resource, step uint16, dige
 	return h.opt.Failpoints.Hit(FailAfterCommit)
 }
 
-// replay takes a job that has just begun through the continuations that came since, the newest of which is last.
+// replay takes a job that has just begun through the continuations that came since, the
+// newest of which is last.
 func (j *job) replay(run rounds.Job, continuations [][]byte) error {
 	limits := dap.DefaultLimits()
 	limits.MaxReports = len(j.inits)
@@ -166,8 +167,8 @@ func (j *job) indices() map[dap.ReportID]int {
 	return at
 }
 
-// match finds the reports of a continuation among those that the last answer left open, whose order they must keep. The
-// leader dropped those that are missing.
+// match finds the reports of a continuation among those that the last answer left open,
+// whose order they must keep. The leader dropped those that are missing.
 func (j *job) match(last []byte, continues []dap.VerifyContinue) (live []int, dropped uint64, err error) {
 	at := j.indices()
 	next := 0

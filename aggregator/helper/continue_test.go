@@ -22,7 +22,8 @@ import (
 	"github.com/starling-agg/starling/vdaf/prio3"
 )
 
-// twoRounds makes a VDAF of two rounds out of Prio3: the first answer asks for a word, the second commits whoever gave it.
+// twoRounds makes a VDAF of two rounds out of Prio3: the first answer asks for a word,
+// the second commits whoever gave it.
 type twoRounds struct{ rounds.Engine }
 
 const word = "the word"
@@ -240,7 +241,8 @@ func TestContinueStepMismatch(t *testing.T) {
 	}
 }
 
-// TestContinueReplayed: the same bytes get the stored answer, and so does the init request: the job is not rewound.
+// TestContinueReplayed: the same bytes get the stored answer, and so does the init
+// request: the job is not rewound.
 func TestContinueReplayed(t *testing.T) {
 	r := newRig(t)
 	path, ids := r.start(3)

@@ -25,8 +25,9 @@ func (h *Helper) begin(ctx context.Context, j *job) (rounds.Job, error) {
 // errDamaged is about our own stored bytes.
 var errDamaged = errors.New("helper: the stored answer of a job is damaged")
 
-// joinRounds is what is stored as the response of a job of a VDAF with several rounds: the requests so far, from which the next
-// step is computed, go before the answer; after the last round there are none.
+// joinRounds is what is stored as the response of a job of a VDAF with several rounds:
+// the requests so far, from which the next step is computed, go before the answer; after
+// the last round there are none.
 func joinRounds(requests [][]byte, answer []byte) []byte {
 	b := binary.BigEndian.AppendUint16(nil, uint16(len(requests)))
 	for _, r := range requests {

@@ -93,8 +93,8 @@ type Helper struct {
 	permits permit.Board
 }
 
-// New opens the store and provisions the tasks. Serve [Helper.Handler], call [Helper.Run] for the workers, and
-// [Helper.Close] in the end.
+// New opens the store and provisions the tasks. Serve [Helper.Handler], call [Helper.Run]
+// for the workers, and [Helper.Close] in the end.
 func New(ctx context.Context, opt Options) (*Helper, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
@@ -171,9 +171,10 @@ func (h *Helper) count(ctx context.Context) error {
 	return err
 }
 
-// Run works on stored jobs until the context ends, and then returns nil; or until the store's state is unknown, and then
-// returns that error: only a restart tells what happened. A helper that answers at once needs it all the same, for what an
-// earlier life stored.
+// Run works on stored jobs until the context ends, and then returns nil; or until the
+// store's state is unknown, and then returns that error: only a restart tells what
+// happened. A helper that answers at once needs it all the same, for what an earlier life
+// stored.
 func (h *Helper) Run(ctx context.Context) error {
 	r := lease.New(h.opt.Clock, h.opt.Log)
 	r.Go("deferred jobs and retired tasks", h.opt.Idle, h.wake, h.stepJobs)
@@ -190,8 +191,8 @@ func (h *Helper) Run(ctx context.Context) error {
 	return r.Err()
 }
 
-// Close refuses further requests and closes the store. Requests under way must have ended: shut the HTTP server down
-// first.
+// Close refuses further requests and closes the store. Requests under way must have
+// ended: shut the HTTP server down first.
 func (h *Helper) Close() error {
 	if h.closed.Swap(true) {
 		return nil
@@ -199,12 +200,13 @@ func (h *Helper) Close() error {
 	return h.store.Close()
 }
 
-// batchOfJobs is how many stored resources a pass takes, or a few times more: their bodies are held in memory, and a leader may
-// make each as large as Limits.JobBody.
+// batchOfJobs is how many stored resources a pass takes, or a few times more: their
+// bodies are held in memory, and a leader may make each as large as Limits.JobBody.
 const batchOfJobs = 2
 
-// Step does one pass over the stored jobs and looks after the keys, and says whether it did any work. [Helper.Run] does the same at
-// its own pace; a simulation calls Step by itself.
+// Step does one pass over the stored jobs and looks after the keys, and says whether it
+// did any work. [Helper.Run] does the same at its own pace; a simulation calls Step by
+// itself.
 func (h *Helper) Step(ctx context.Context) (bool, error) {
 	if _, err := h.checkReplay(ctx); err != nil {
 		return false, err

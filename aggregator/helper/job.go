@@ -27,7 +27,8 @@ type job struct {
 	keys  *keyset.Hold // while it runs
 }
 
-// readJob decodes and checks a whole init request (DAP-18 section 4.5.3.2); what concerns one report comes later.
+// readJob decodes and checks a whole init request (DAP-18 section 4.5.3.2); what concerns
+// one report comes later.
 func (h *Helper) readJob(t *task.Task, body []byte) (*job, error) {
 	req, err := t.Dialect.ReadAggregationJobInitReq(body)
 	if err != nil {
@@ -99,7 +100,8 @@ func (h *Helper) postJob(r *edge.Request) error {
 		r.SetLocation(dap.AggregationJobsResource, base64.RawURLEncoding.EncodeToString(digest[:]), dap.StepQuery(0))
 		return r.Reply(http.StatusCreated, dap.MediaAggregationJobResp, answer)
 	}
-	// Held from before the job is stored, so that no key ends between its coming and its being known.
+	// Held from before the job is stored, so that no key ends between its coming and its
+	// being known.
 	j.keys = h.keys.Opening(h.steady.Now())
 	defer j.keys.Release()
 	deferred := h.opt.Deferred == Always
@@ -107,7 +109,8 @@ func (h *Helper) postJob(r *edge.Request) error {
 	if err != nil {
 		return err
 	}
-	// A request that an earlier life left without its bytes no worker can finish: it is finished here.
+	// A request that an earlier life left without its bytes no worker can finish: it is
+	// finished here.
 	if res.State == store.Pending && res.Body == nil {
 		leave, err := h.gate.Enter(r.Context())
 		if err != nil {
@@ -123,7 +126,8 @@ func (h *Helper) postJob(r *edge.Request) error {
 	return h.answerJob(r, res, http.StatusCreated)
 }
 
-// meanwhile is err, or what to answer where a job was deleted while it ran: nothing of it was committed.
+// meanwhile is err, or what to answer where a job was deleted while it ran: nothing of it
+// was committed.
 func (h *Helper) meanwhile(r *edge.Request, err error) error {
 	if errors.Is(err, store.ErrNotFound) {
 		if state, failed := h.store.TaskState(r.Context(), r.Task.ID); failed == nil && !state.Retired {
@@ -146,7 +150,8 @@ func (h *Helper) answerJob(r *edge.Request, res *store.Resource, status int) err
 	return h.answer(r, res, status, dap.MediaAggregationJobResp)
 }
 
-// answer shows a resource as it stands: its result, its problem, or an empty body while it is being worked on.
+// answer shows a resource as it stands: its result, its problem, or an empty body while
+// it is being worked on.
 func (h *Helper) answer(r *edge.Request, res *store.Resource, status int, m dap.Media) error {
 	switch res.State {
 	case store.Failed:
@@ -160,10 +165,12 @@ func (h *Helper) answer(r *edge.Request, res *store.Resource, status int, m dap.
 	return r.Empty(status, h.opt.Poll)
 }
 
-// runJob verifies a job's reports, commits those that hold and are new, and stores the answer with them, in one
-// transaction; only the first of several runs of one job has an effect, and all return the same bytes.
+// runJob verifies a job's reports, commits those that hold and are new, and stores the
+// answer with them, in one transaction; only the first of several runs of one job has an
+// effect, and all return the same bytes.
 //
-// Step 9 of one report: from the leader's aggregation job, to the helper's batch and an answer that cannot change.
+// Step 9 of one report: from the leader's aggregation job, to the helper's batch and an
+// answer that cannot change.
 func (h *Helper) runJob(ctx context.Context, res *store.Resource, j *job, init []byte) ([]byte, error) {
 	// A job of the same bytes was answered and deleted: its reports are replays. It is
 	// not verified anew, for a report that was refused the first time might be taken now,
@@ -201,8 +208,8 @@ func (h *Helper) runJob(ctx context.Context, res *store.Resource, j *job, init [
 	return body, nil
 }
 
-// commit is what a step adds to the store, and the answer that goes with it. live are the reports that the step had, in
-// the order of the answer; nil means all.
+// commit is what a step adds to the store, and the answer that goes with it. live are the
+// reports that the step had, in the order of the answer; nil means all.
 func (j *job) commit(run rounds.Job, live []int) (*store.Commit, replier) {
 	if live == nil {
 		live = make([]int, len(j.inits))
@@ -334,7 +341,8 @@ func (h *Helper) resource(r *edge.Request, kind store.Kind) (*store.Resource, er
 	return res, err
 }
 
-// deleteOf forgets a resource; replay and collected marks stay, and that an aggregation job had its answer.
+// deleteOf forgets a resource; replay and collected marks stay, and that an aggregation
+// job had its answer.
 func (h *Helper) deleteOf(kind store.Kind) edge.Handler {
 	return func(r *edge.Request) error {
 		res, err := h.resource(r, kind)

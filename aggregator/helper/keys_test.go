@@ -19,8 +19,9 @@ type ahead struct{ by atomic.Int64 }
 func (c *ahead) Now() time.Time                      { return time.Now().Add(time.Duration(c.by.Load())) }
 func (c *ahead) NewTimer(d time.Duration) disk.Timer { return disk.SystemClock.NewTimer(d) }
 
-// TestUnfinishedJobsKeepKeys: a job that came before a key's end, and that is stored or between two rounds, keeps the key; a job
-// that comes later finds it gone even so, and cannot keep it.
+// TestUnfinishedJobsKeepKeys: a job that came before a key's end, and that is stored or
+// between two rounds, keeps the key; a job that comes later finds it gone even so, and
+// cannot keep it.
 func TestUnfinishedJobsKeepKeys(t *testing.T) {
 	for name, c := range map[string]struct {
 		deferred Deferred

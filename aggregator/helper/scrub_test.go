@@ -17,7 +17,8 @@ func (r *rig) job(location string) *store.Resource {
 		context.Background(), store.KindAggregation, r.task.ID, path.Base(location[:len(location)-len("?step=0")])))
 }
 
-// TestSealedReportsGoWithTheLastStep: what a job keeps of the clients' sealed shares is gone once no step needs it.
+// TestSealedReportsGoWithTheLastStep: what a job keeps of the clients' sealed shares is
+// gone once no step needs it.
 func TestSealedReportsGoWithTheLastStep(t *testing.T) {
 	t.Run("one round", func(t *testing.T) {
 		r := newRig(t)

@@ -46,7 +46,8 @@ func readShareReq(t *task.Task, body []byte) (*dap.AggregateShareReq, store.Sele
 	return &req, store.Selection{Interval: req.BatchSelector.Interval, ID: req.BatchSelector.BatchID}, nil
 }
 
-// postShare closes a batch and answers with our share of it, or finds the answer that the same bytes got.
+// postShare closes a batch and answers with our share of it, or finds the answer that the
+// same bytes got.
 func (h *Helper) postShare(r *edge.Request) error {
 	body, done, err := r.Body(dap.MediaAggregateShareReq, h.opt.Limits.JobBody)
 	defer done()
@@ -82,7 +83,8 @@ func (h *Helper) postShare(r *edge.Request) error {
 		case errors.Is(err, store.ErrNotFound):
 			return edge.Later("the same request was answered at the same time", h.opt.Poll)
 		case errors.As(err, &held):
-			// Stored with its bytes, so that a later life releases it if more is expected then.
+			// Stored with its bytes, so that a later life releases it if more is expected
+			// then.
 			if err := h.drop(r.Context(), res); err != nil {
 				return err
 			}
@@ -96,7 +98,8 @@ func (h *Helper) postShare(r *edge.Request) error {
 			}
 			return h.early(err)
 		case p != nil:
-			// Nothing was closed: let the same bytes try again, once the leader and we agree.
+			// Nothing was closed: let the same bytes try again, once the leader and we
+			// agree.
 			if err := h.drop(r.Context(), res); err != nil {
 				return err
 			}
@@ -144,7 +147,8 @@ func (h *Helper) drop(ctx context.Context, res *store.Resource) error {
 	return err
 }
 
-// release checks count, checksum and size, closes the batch and stores our share, in one transaction.
+// release checks count, checksum and size, closes the batch and stores our share, in one
+// transaction.
 func (h *Helper) release(ctx context.Context, res *store.Resource, t *task.Task, req *dap.AggregateShareReq, sel store.Selection) ([]byte, error) {
 	if err := h.opt.Failpoints.Hit(FailBeforeRelease); err != nil {
 		return nil, err
@@ -170,7 +174,8 @@ func (h *Helper) release(ctx context.Context, res *store.Resource, t *task.Task,
 	return body, nil
 }
 
-// refusal is the problem that a leader gets for what the store refused, or nil for our own trouble.
+// refusal is the problem that a leader gets for what the store refused, or nil for our
+// own trouble.
 func refusal(err error) *edge.Error {
 	var order *correlated.OrderError
 	var gone *datakey.GoneError

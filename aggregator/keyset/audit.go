@@ -7,8 +7,9 @@ import (
 	"slices"
 )
 
-// Audit compares the directory with what the set knows and lists what differs, in words; none is good. After a failure that
-// [Set.Step] has not put right yet, the disk may be a step behind, and only what must be there is looked at.
+// Audit compares the directory with what the set knows and lists what differs, in words;
+// none is good. After a failure that [Set.Step] has not put right yet, the disk may be a
+// step behind, and only what must be there is looked at.
 func (s *Set) Audit() (faults []string, err error) {
 	if s.fixed {
 		return nil, nil

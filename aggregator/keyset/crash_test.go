@@ -51,7 +51,8 @@ func (f *watchedFile) Sync() error {
 	return f.File.Sync()
 }
 
-// TestOverwritten: the state says that the key is destroyed, then zeros are on the disk, then the file goes, for good.
+// TestOverwritten: the state says that the key is destroyed, then zeros are on the disk,
+// then the file goes, for good.
 func TestOverwritten(t *testing.T) {
 	clock := newClock()
 	w := &watched{FS: disktest.NewMem(1)}
@@ -89,12 +90,14 @@ func everything(t testing.TB, fsys disk.FS, dir string) (all []byte) {
 	return all
 }
 
-// TestCrashAnywhere loses power, or has a call reported failed, at every failpoint and at every call that changes the disk, while keys
-// are made and destroyed. Afterwards every key that was offered and whose time is not over is there, none that was destroyed is, nor
-// lies on the disk, and no id is that of two keys.
+// TestCrashAnywhere loses power, or has a call reported failed, at every failpoint and at
+// every call that changes the disk, while keys are made and destroyed. Afterwards every
+// key that was offered and whose time is not over is there, none that was destroyed is,
+// nor lies on the disk, and no id is that of two keys.
 func TestCrashAnywhere(t *testing.T) {
 	errPower := errors.New("power")
-	// run is two lives: the first is disturbed, the second is not. It says how many calls to the disk there were.
+	// run is two lives: the first is disturbed, the second is not. It says how many calls
+	// to the disk there were.
 	run := func(t *testing.T, seed uint64, disturb func(mem *disktest.Mem, fp *disk.Failpoints)) int {
 		clock, mem, fp := newClock(), disktest.NewMem(seed), new(disk.Failpoints)
 		o := Options{Schedule: short(0), FS: mem, Clock: clock, Failpoints: fp}
@@ -244,7 +247,8 @@ func TestCrashAnywhere(t *testing.T) {
 	}
 }
 
-// TestGoesOnAfterFailure: a call that fails once costs a step, not the service, and the same life puts it right.
+// TestGoesOnAfterFailure: a call that fails once costs a step, not the service, and the
+// same life puts it right.
 func TestGoesOnAfterFailure(t *testing.T) {
 	for n := range 40 {
 		clock, mem := newClock(), disktest.NewMem(uint64(n))

@@ -13,27 +13,33 @@
 //	           unfinished jobs are done
 //	destroyed  the file is overwritten and removed; the id stays taken for as long as a report to it may be under way
 //
-// Keys of the operator's own (Options.Configured) are opened and taken beside these, never offered and never destroyed.
+// Keys of the operator's own (Options.Configured) are opened and taken beside these,
+// never offered and never destroyed.
 //
 // # Files
 //
 //	keys/state       what there is, without secrets; replaced as a whole (disk.WriteFile)
 //	keys/<n>.hpke    one key pair each, in the format of package sealed, readable by the owner only (disk.OSFS)
 //
-// A key's file is durable before the state names it, and the state says "destroyed" before the file is touched. So a crash leaves
-// either a file that the state does not name, which the next start destroys, or the key as it was.
+// A key's file is durable before the state names it, and the state says "destroyed"
+// before the file is touched. So a crash leaves either a file that the state does not
+// name, which the next start destroys, or the key as it was.
 //
 // # What destroying gives
 //
-// The file is overwritten with zeros, synced, removed, and the directory synced. Where a file system writes in place on a magnetic
-// disk, the key is gone. A flash drive, a copy-on-write or journaling file system, a snapshot and a backup may keep the old blocks:
-// there the key is out of reach of everything that goes through the file system, and only encryption of the disk below, under a key
-// that is itself destroyed, or the drive's secure erase, ends it for one who takes the drive apart. In memory the key becomes
-// garbage; Go gives no way to wipe it, so keep swap and core dumps off or encrypted.
+// The file is overwritten with zeros, synced, removed, and the directory synced. Where a
+// file system writes in place on a magnetic disk, the key is gone. A flash drive, a
+// copy-on-write or journaling file system, a snapshot and a backup may keep the old
+// blocks: there the key is out of reach of everything that goes through the file system,
+// and only encryption of the disk below, under a key that is itself destroyed, or the
+// drive's secure erase, ends it for one who takes the drive apart. In memory the key
+// becomes garbage; Go gives no way to wipe it, so keep swap and core dumps off or
+// encrypted.
 //
 // # Failure and concurrency
 //
-// Everything may be called from many goroutines; readers take no lock for the list and the key ring. [Set.Step] may fail at any
-// point and be repeated, also by the next life. [ErrDamaged] is for the operator: a key that the state names is missing or not
-// what was written. One process owns the directory, as it owns the store beside it.
+// Everything may be called from many goroutines; readers take no lock for the list and
+// the key ring. [Set.Step] may fail at any point and be repeated, also by the next life.
+// [ErrDamaged] is for the operator: a key that the state names is missing or not what was
+// written. One process owns the directory, as it owns the store beside it.
 package keyset

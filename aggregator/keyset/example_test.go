@@ -16,7 +16,8 @@ type tomorrow struct{ disk.Clock }
 
 func (tomorrow) Now() time.Time { return time.Now().Add(24 * time.Hour) }
 
-// A new key every day; the one of today goes once no upload can come for it and no acknowledged report needs it.
+// A new key every day; the one of today goes once no upload can come for it and no
+// acknowledged report needs it.
 func Example() {
 	dir, err := os.MkdirTemp("", "keys")
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/starling-agg/starling/sealed"
 )
 
-// Failpoints of this package: a crash at each must neither lose a key that is needed nor bring one back.
+// Failpoints of this package: a crash at each must neither lose a key that is needed nor
+// bring one back.
 const (
 	failBeforeMake     = "keys.before-make"
 	failAfterFile      = "keys.after-file"      // a new key's file is durable, no state names it
@@ -73,7 +74,8 @@ func (o *Options) Validate() error {
 	return o.Schedule.Validate()
 }
 
-// A Set is the keys of one aggregator. Make one with [Open] or [Fixed]. Safe for concurrent use.
+// A Set is the keys of one aggregator. Make one with [Open] or [Fixed]. Safe for
+// concurrent use.
 type Set struct {
 	opt   Options
 	fixed bool
@@ -116,7 +118,8 @@ func New(by *Schedule, opt Options) (*Set, error) {
 	return Open(opt)
 }
 
-// Fixed is a set of the operator's keys, best first: offered and taken for as long as the service runs.
+// Fixed is a set of the operator's keys, best first: offered and taken for as long as the
+// service runs.
 func Fixed(keys *sealed.Keyring) (*Set, error) {
 	s := &Set{fixed: true, opt: Options{Configured: keys, Clock: disk.SystemClock, Schedule: Schedule{MaxAge: DefaultMaxAge}}}
 	var list dap.HpkeConfigList
@@ -131,8 +134,9 @@ func Fixed(keys *sealed.Keyring) (*Set, error) {
 	return s, nil
 }
 
-// Open reads the keys in a directory, finishes what an earlier life began to destroy, and makes a key of each suite that has none.
-// It fails with [ErrDamaged] where a living key is not there.
+// Open reads the keys in a directory, finishes what an earlier life began to destroy, and
+// makes a key of each suite that has none. It fails with [ErrDamaged] where a living key
+// is not there.
 func Open(opt Options) (*Set, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
@@ -170,12 +174,14 @@ func Open(opt Options) (*Set, error) {
 	return s, err
 }
 
-// now is the time as the state keeps it: keys outlive the process, and with it any monotonic clock.
+// now is the time as the state keeps it: keys outlive the process, and with it any
+// monotonic clock.
 func (s *Set) now() time.Time { return s.opt.Clock.Now().Round(0).UTC() }
 
 func (s *Set) configured(id uint8) bool { return s.opt.Configured != nil && s.opt.Configured.Has(id) }
 
-// List is the encoded HpkeConfigList to offer, best first, and how long it may be used. It is only read.
+// List is the encoded HpkeConfigList to offer, best first, and how long it may be used.
+// It is only read.
 func (s *Set) List() (list []byte, maxAge time.Duration) { return s.view.Load().list, s.opt.MaxAge }
 
 // Keyring opens whatever was ever sealed to a key that lives.
@@ -211,7 +217,8 @@ func (h *Hold) Release() {
 	h.keys = nil
 }
 
-// Accepting holds the keys that uploads may be sealed to now, until the uploads are durable or refused.
+// Accepting holds the keys that uploads may be sealed to now, until the uploads are
+// durable or refused.
 func (s *Set) Accepting() *Hold {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,7 +232,8 @@ func (s *Set) Accepting() *Hold {
 	return h
 }
 
-// Opening holds the keys for a job that came at a given time: those whose life had not ended then, and that are still there.
+// Opening holds the keys for a job that came at a given time: those whose life had not
+// ended then, and that are still there.
 func (s *Set) Opening(at time.Time) *Hold {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,7 +276,8 @@ func (s *Set) ring(keys []*key) *sealed.Keyring {
 	return ring
 }
 
-// publish shows readers what lives. The list is empty in no set that has been opened. s.mu must be held, or s not yet shared.
+// publish shows readers what lives. The list is empty in no set that has been opened.
+// s.mu must be held, or s not yet shared.
 func (s *Set) publish() {
 	var living []*key
 	var list dap.HpkeConfigList
@@ -325,7 +334,8 @@ func (s *Set) adopt(records []record, pairs map[uint64]*sealed.KeyPair) {
 	s.publish()
 }
 
-// clean destroys files that nothing names, if there may be any. s.step must be held, or s not yet shared.
+// clean destroys files that nothing names, if there may be any. s.step must be held, or s
+// not yet shared.
 func (s *Set) clean() error {
 	if !s.dirty {
 		return nil
@@ -343,8 +353,8 @@ func (s *Set) clean() error {
 	return nil
 }
 
-// rotate makes a key of each suite that has no current one, or one that is due, and ends the current ones of other suites. s.step
-// must be held, or s not yet shared.
+// rotate makes a key of each suite that has no current one, or one that is due, and ends
+// the current ones of other suites. s.step must be held, or s not yet shared.
 func (s *Set) rotate(now time.Time, due func(*record) bool) (worked bool, err error) {
 	records := s.records()
 	// A clock that was far ahead must not keep keys, or ids, until that time comes.
@@ -409,7 +419,8 @@ func (s *Set) rotate(now time.Time, due func(*record) bool) (worked bool, err er
 	return true, s.clean()
 }
 
-// due says whether a current key has had its time, or was made by a clock that was far ahead.
+// due says whether a current key has had its time, or was made by a clock that was far
+// ahead.
 func (s *Set) due(now time.Time) func(*record) bool {
 	return func(r *record) bool {
 		age := now.Sub(r.created)
@@ -420,8 +431,9 @@ func (s *Set) due(now time.Time) func(*record) bool {
 // errNoID: every config id is that of a key that lives, or died a short while ago.
 var errNoID = errors.New("keyset: no config id is free; keys that should have ended are still needed")
 
-// nextID is the one after the last given out, so that an id comes back as late as it can; the first is random, lest a service that
-// lost its directory begins with the ids that it had.
+// nextID is the one after the last given out, so that an id comes back as late as it can;
+// the first is random, lest a service that lost its directory begins with the ids that it
+// had.
 func (s *Set) nextID(records []record) (uint8, error) {
 	var taken [ids]bool
 	for _, r := range records {

@@ -31,7 +31,8 @@ func (c *testClock) Now() time.Time                      { return time.Unix(0, c
 func (c *testClock) NewTimer(d time.Duration) disk.Timer { return disk.SystemClock.NewTimer(d) }
 func (c *testClock) advance(d time.Duration)             { c.nanos.Add(int64(d)) }
 
-// short is a schedule of minutes: a key is current for 10, taken for 5 more, and opens for another 3 at a helper.
+// short is a schedule of minutes: a key is current for 10, taken for 5 more, and opens
+// for another 3 at a helper.
 func short(delay time.Duration) Schedule {
 	return Schedule{Period: 10 * time.Minute, MaxAge: 4 * time.Minute, Overlap: time.Minute, Delay: delay}
 }
@@ -112,7 +113,8 @@ func (l *letter) opens(ring *sealed.Keyring) bool {
 	return err == nil && bytes.Equal(got, l.text)
 }
 
-// TestLife: a key is offered, taken, kept while it is needed, and destroyed; in both suites at once.
+// TestLife: a key is offered, taken, kept while it is needed, and destroyed; in both
+// suites at once.
 func TestLife(t *testing.T) {
 	for _, suites := range [][]sealed.Suite{{sealed.SuiteX25519}, {sealed.SuiteXWing}, {sealed.SuiteXWing, sealed.SuiteX25519}} {
 		clock, mem := newClock(), disktest.NewMem(1)
@@ -204,7 +206,8 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestHoldsKeep: work under way keeps its keys; a key that is closed takes no more, whatever the clock says.
+// TestHoldsKeep: work under way keeps its keys; a key that is closed takes no more,
+// whatever the clock says.
 func TestHoldsKeep(t *testing.T) {
 	clock, mem := newClock(), disktest.NewMem(1)
 	s := open(t, Options{Schedule: short(0), FS: mem, Clock: clock})
@@ -263,7 +266,8 @@ func TestNeedsFails(t *testing.T) {
 	}
 }
 
-// TestIDs: an id is not given out again while its key lives or is remembered, and comes back as late as it can.
+// TestIDs: an id is not given out again while its key lives or is remembered, and comes
+// back as late as it can.
 func TestIDs(t *testing.T) {
 	clock, mem := newClock(), disktest.NewMem(1)
 	mine, err := sealed.Generate(77, sealed.SuiteX25519)
@@ -319,7 +323,8 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// TestClock: a clock that was years ahead, or goes back, keeps no key longer than one period and the time after it.
+// TestClock: a clock that was years ahead, or goes back, keeps no key longer than one
+// period and the time after it.
 func TestClock(t *testing.T) {
 	clock, mem := newClock(), disktest.NewMem(1)
 	s := open(t, Options{Schedule: short(0), FS: mem, Clock: clock})
@@ -345,7 +350,8 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// TestSuitesChange: a suite that is no longer wanted ends like any key, one that is new has a key at once.
+// TestSuitesChange: a suite that is no longer wanted ends like any key, one that is new
+// has a key at once.
 func TestSuitesChange(t *testing.T) {
 	clock, mem := newClock(), disktest.NewMem(1)
 	o := Options{Schedule: short(0), FS: mem, Clock: clock}
@@ -434,7 +440,8 @@ func TestSweepIsCareful(t *testing.T) {
 	}
 }
 
-// TestAtOnce: uploads, jobs and readers beside a set that makes and destroys keys. While a hold lasts its keys open.
+// TestAtOnce: uploads, jobs and readers beside a set that makes and destroys keys. While
+// a hold lasts its keys open.
 func TestAtOnce(t *testing.T) {
 	clock, mem := newClock(), disktest.NewMem(1)
 	s := open(t, Options{Schedule: short(time.Minute), FS: mem, Clock: clock})
@@ -544,8 +551,9 @@ func FuzzState(f *testing.F) {
 	})
 }
 
-// TestHoldOrEnd: work that begins at the very end of a key either holds it or is without it. A job that began with a key and lost it
-// before its next round would come to another verdict.
+// TestHoldOrEnd: work that begins at the very end of a key either holds it or is without
+// it. A job that began with a key and lost it before its next round would come to another
+// verdict.
 func TestHoldOrEnd(t *testing.T) {
 	clock, fail := newClock(), new(disk.Failpoints)
 	s := open(t, Options{Schedule: short(3 * time.Minute), FS: disktest.NewMem(1), Clock: clock, Failpoints: fail})

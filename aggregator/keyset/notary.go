@@ -96,7 +96,8 @@ type Notary struct {
 	recent map[[32]byte]recentList // by deployment
 }
 
-// recentList is what devices got last, so that strangers cannot have the key work without end.
+// recentList is what devices got last, so that strangers cannot have the key work without
+// end.
 type recentList struct {
 	minute time.Time
 	body   []byte // the HpkeConfigList

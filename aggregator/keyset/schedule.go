@@ -10,21 +10,24 @@ import (
 
 // A Schedule says when keys are made and when they end. The zero value is good.
 type Schedule struct {
-	// Suites are the suites of which there is always a current key, best first; default X25519 alone. Recipes choose the KEM.
+	// Suites are the suites of which there is always a current key, best first; default
+	// X25519 alone. Recipes choose the KEM.
 	Suites []sealed.Suite
 	// Period is how long a key is the current one; default 24 h.
 	Period time.Duration
-	// MaxAge is how long a client may use a list of keys that it was given, whole seconds: the max-age of Cache-Control, and the
-	// longest life of a manifest that pins the list. Default 24 h.
+	// MaxAge is how long a client may use a list of keys that it was given, whole
+	// seconds: the max-age of Cache-Control, and the longest life of a manifest that pins
+	// the list. Default 24 h.
 	MaxAge time.Duration
-	// Overlap is how much longer than MaxAge a key takes uploads after it was followed by another: for reports under way, retries
-	// and clocks that differ. Default 1 h.
+	// Overlap is how much longer than MaxAge a key takes uploads after it was followed by
+	// another: for reports under way, retries and clocks that differ. Default 1 h.
 	Overlap time.Duration
 	// Promise is how far ahead the lists that the aggregator signs may reach, with all
 	// the time that uploads under them may take; the keys in them take uploads for as
 	// long (Set.promise). Default 0: no list is signed.
 	Promise time.Duration
-	// Delay is how long after the last upload a job may come from the leader; at a leader zero, the default.
+	// Delay is how long after the last upload a job may come from the leader; at a leader
+	// zero, the default.
 	Delay time.Duration
 }
 
@@ -33,7 +36,8 @@ const (
 	DefaultPeriod  = 24 * time.Hour
 	DefaultMaxAge  = 24 * time.Hour
 	DefaultOverlap = time.Hour
-	// DefaultDelay is what helpers are advised to take as Delay: it outlasts a long weekend.
+	// DefaultDelay is what helpers are advised to take as Delay: it outlasts a long
+	// weekend.
 	DefaultDelay = 72 * time.Hour
 )
 
@@ -66,7 +70,8 @@ func (s *Schedule) Validate() error {
 		}
 		seen[suite] = true
 	}
-	// Ids taken at one time: the current key, those that wait for their end, and those that were destroyed of late.
+	// Ids taken at one time: the current key, those that wait for their end, and those
+	// that were destroyed of late.
 	if n := 2 + 2*s.quarantine()/s.Period; int64(n)*int64(len(s.Suites)) > ids/2 {
 		return fmt.Errorf("keyset: a new key every %v, and %v until its id is free again: more than half of the %d ids would be taken",
 			s.Period, s.Period+2*s.quarantine(), ids)

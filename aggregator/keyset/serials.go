@@ -6,10 +6,10 @@ func (s *Set) Newest() uint64 {
 	return newest
 }
 
-// Serials are those of the oldest key that lives and of the newest that was ever made: what
-// was sealed before the oldest was made, and to none of the operator's keys, opens to nobody
-// any more. ends is false where the operator's keys are in use, whose end the set does not
-// know.
+// Serials are those of the oldest key that lives and of the newest that was ever made:
+// what was sealed before the oldest was made, and to none of the operator's keys, opens
+// to nobody any more. ends is false where the operator's keys are in use, whose end the
+// set does not know.
 func (s *Set) Serials() (oldest, newest uint64, ends bool) {
 	if s.fixed {
 		return 0, 0, false

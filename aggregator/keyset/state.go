@@ -202,7 +202,8 @@ func (s *Set) save(records []record) error {
 	return nil
 }
 
-// sweep destroys every key file that no living record names: of keys that have ended, and what a crash left.
+// sweep destroys every key file that no living record names: of keys that have ended, and
+// what a crash left.
 func (s *Set) sweep(records []record) error {
 	entries, err := s.opt.FS.ReadDir(s.opt.Dir)
 	if err != nil {
@@ -234,7 +235,8 @@ func isKeyFile(name string) bool {
 	return path.Ext(name) == fileSuffix
 }
 
-// shred overwrites a file, and removes it once the zeros are on the disk; see the package comment for what that gives.
+// shred overwrites a file, and removes it once the zeros are on the disk; see the package
+// comment for what that gives.
 func (s *Set) shred(name string) error {
 	f, err := s.opt.FS.OpenWrite(name)
 	if err != nil {

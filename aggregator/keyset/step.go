@@ -15,8 +15,9 @@ import (
 // the key as it is.
 type Needs func(ctx context.Context, id uint8, ended time.Time) (why string, err error)
 
-// Step makes keys that are due and destroys those that have ended and are not needed, and says whether it did either. Call it every
-// few seconds; what it could not do it does the next time.
+// Step makes keys that are due and destroys those that have ended and are not needed, and
+// says whether it did either. Call it every few seconds; what it could not do it does the
+// next time.
 func (s *Set) Step(ctx context.Context, needs Needs) (worked bool, err error) {
 	if s.fixed {
 		return false, nil
@@ -50,7 +51,8 @@ func (s *Set) closing(now time.Time) (over []*key) {
 
 // end destroys a key unless it is needed. Repeating it is harmless.
 func (s *Set) end(ctx context.Context, k *key, now time.Time, needs Needs) (destroyed bool, err error) {
-	// Work that had begun may yet become durable, so it must have ended before anybody looks for it.
+	// Work that had begun may yet become durable, so it must have ended before anybody
+	// looks for it.
 	if s.held(k) {
 		return false, nil
 	}
@@ -105,7 +107,8 @@ func (s *Set) held(k *key) bool {
 	return k.holds > 0
 }
 
-// forget frees the ids of keys destroyed long ago. The newest record stays: the next id follows it.
+// forget frees the ids of keys destroyed long ago. The newest record stays: the next id
+// follows it.
 func (s *Set) forget(now time.Time) error {
 	records := s.records()
 	kept := slices.DeleteFunc(slices.Clone(records), func(r record) bool {

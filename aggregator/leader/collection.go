@@ -46,9 +46,9 @@ func (l *Leader) remembers(r *edge.Request) error {
 	return nil
 }
 
-// postCollection creates a collection job, or finds the one that the same bytes created (DAP-18 section 4.6.1). In a
-// leader-selected task each request has the same bytes, so a job lives until it is deleted, and only then the same
-// request opens the next batch.
+// postCollection creates a collection job, or finds the one that the same bytes created
+// (DAP-18 section 4.6.1). In a leader-selected task each request has the same bytes, so a
+// job lives until it is deleted, and only then the same request opens the next batch.
 func (l *Leader) postCollection(r *edge.Request) error {
 	if err := l.remembers(r); err != nil {
 		return err

@@ -20,18 +20,22 @@
 // ([store.Conduct]). A request that cannot be built again is quarantined: set aside with
 // the reason, its reports counted as rejected.
 //
-// A VDAF of several rounds takes continuation steps (DAP-18 section 4.5.4). Before the request of a step leaves, the helper's
-// answer to the one before is stored with the digest of the new request; verify state never is. A repetition computes every
-// step again from the segment and those answers. A helper that has lost the job, or says that it is at another step, is told it
-// again from the beginning, and the job goes on if it answers as it did.
+// A VDAF of several rounds takes continuation steps (DAP-18 section 4.5.4). Before the
+// request of a step leaves, the helper's answer to the one before is stored with the
+// digest of the new request; verify state never is. A repetition computes every step
+// again from the segment and those answers. A helper that has lost the job, or says that
+// it is at another step, is told it again from the beginning, and the job goes on if it
+// answers as it did.
 //
 // # Collections
 //
-// A collection waits until its batch has the minimum of verified reports; then uploads to it are refused
-// (batch_collected), what was acknowledged is finished, the batch is frozen, the helper asked for its share, and ours
-// released with it. Each step survives a crash. A refusal by the helper ends the collection with its problem and leaves the
-// batch as it was. A frozen batch with far more reports than the task expects ([aggregator.Expectation]) is held: it waits
-// for the operator, and the collector with it. The helper decides the same for itself.
+// A collection waits until its batch has the minimum of verified reports; then uploads to
+// it are refused (batch_collected), what was acknowledged is finished, the batch is
+// frozen, the helper asked for its share, and ours released with it. Each step survives a
+// crash. A refusal by the helper ends the collection with its problem and leaves the
+// batch as it was. A frozen batch with far more reports than the task expects
+// ([aggregator.Expectation]) is held: it waits for the operator, and the collector with
+// it. The helper decides the same for itself.
 //
 // # The end of a task
 //
@@ -41,10 +45,12 @@
 //
 // # Keys
 //
-// With a KeySchedule the leader makes its HPKE keys by itself and destroys each once it takes no more uploads and no report in the
-// log or in a waiting segment was sealed to it (package keyset).
+// With a KeySchedule the leader makes its HPKE keys by itself and destroys each once it
+// takes no more uploads and no report in the log or in a waiting segment was sealed to it
+// (package keyset).
 //
 // # Workers
 //
-// [Leader.Run] works until its context ends; [Leader.Step] does one round for tests and simulations.
+// [Leader.Run] works until its context ends; [Leader.Step] does one round for tests and
+// simulations.
 package leader

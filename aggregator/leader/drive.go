@@ -31,7 +31,8 @@ func (l *Leader) pending(ctx context.Context) ([]*store.Resource, error) {
 	return l.store.PendingResources(ctx, store.KindCollection, store.MaxPending*len(l.tasks))
 }
 
-// stepCollections drives each waiting collection one step, and says whether one was finished.
+// stepCollections drives each waiting collection one step, and says whether one was
+// finished.
 func (l *Leader) stepCollections(ctx context.Context) (bool, error) {
 	if l.room.Work() != nil {
 		return false, nil
@@ -101,8 +102,9 @@ func (l *Leader) correlated(res *store.Resource) bool {
 	return t != nil && t.Series != nil
 }
 
-// sortByTime puts collections with correlated noise in the order of time, among themselves: asked for together, none of them comes
-// too late. A frozen one is before all: the helper may have released it, and nothing earlier may be released any more.
+// sortByTime puts collections with correlated noise in the order of time, among
+// themselves: asked for together, none of them comes too late. A frozen one is before
+// all: the helper may have released it, and nothing earlier may be released any more.
 func (l *Leader) sortByTime(pending []*store.Resource) {
 	type at struct {
 		res   *store.Resource
@@ -129,9 +131,9 @@ func (l *Leader) sortByTime(pending []*store.Resource) {
 	}
 }
 
-// drive takes a collection one step further: wait for enough verified reports, stop uploads, finish what was acknowledged,
-// freeze the batch, ask the helper, release. Every step can be repeated after a crash. done means that it has its result
-// or its problem.
+// drive takes a collection one step further: wait for enough verified reports, stop
+// uploads, finish what was acknowledged, freeze the batch, ask the helper, release. Every
+// step can be repeated after a crash. done means that it has its result or its problem.
 func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done bool, err error) {
 	t := l.tasks[res.Task]
 	if t == nil {
@@ -145,8 +147,8 @@ func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done 
 	if wait, done, err := l.notYet(ctx, t, res, n); wait || done || err != nil {
 		return done, err
 	}
-	// Before anything is frozen: what this leader does not know that it has released it must
-	// not freeze, or it could not be told from what it has asked for.
+	// Before anything is frozen: what this leader does not know that it has released it
+	// must not freeze, or it could not be told from what it has asked for.
 	if err := l.permits.May(t.ID, permit.Release); err != nil {
 		n.why = status.WaitsForStop() + ": " + err.Error()
 		return false, nil
@@ -170,8 +172,8 @@ func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done 
 	share, err := l.askHelper(ctx, t, res, frozen, n)
 	var refused *peer.Refused
 	if errors.As(err, &refused) && refused.Definite() {
-		// The batch stays as it is, on both sides. The collector learns why, may delete the job and ask again once the
-		// operator has acted.
+		// The batch stays as it is, on both sides. The collector learns why, may delete
+		// the job and ask again once the operator has acted.
 		l.opt.Log.Error("the helper refused a collection", "task", t.ID, "why", refused.Error())
 		return true, l.fail(ctx, t, res, refused.Problem.Type, "refused by the helper")
 	}
@@ -248,7 +250,8 @@ func (l *Leader) notYet(ctx context.Context, t *task.Task, res *store.Resource, 
 	return true, false, nil
 }
 
-// inOrder asks the store, before anything is closed to reports, whether correlated noise may be drawn for what is asked.
+// inOrder asks the store, before anything is closed to reports, whether correlated noise
+// may be drawn for what is asked.
 func (l *Leader) inOrder(ctx context.Context, t *task.Task, res *store.Resource) error {
 	asked, err := dap.ReadCollectionJobReq(res.Body)
 	if err != nil {
@@ -257,8 +260,8 @@ func (l *Leader) inOrder(ctx context.Context, t *task.Task, res *store.Resource)
 	return release.Order(ctx, l.store, t, store.Selection{Interval: asked.Query.Interval})
 }
 
-// outOfOrder ends a collection that comes too late for correlated noise, or of too long an interval: no later try will do better.
-// Other errors it returns.
+// outOfOrder ends a collection that comes too late for correlated noise, or of too long
+// an interval: no later try will do better. Other errors it returns.
 func (l *Leader) outOfOrder(ctx context.Context, t *task.Task, res *store.Resource, err error) (done bool, _ error) {
 	var order *correlated.OrderError
 	if !errors.As(err, &order) {
@@ -267,10 +270,12 @@ func (l *Leader) outOfOrder(ctx context.Context, t *task.Task, res *store.Resour
 	return true, l.fail(ctx, t, res, dap.ProblemBatchInvalid, strings.TrimPrefix(order.Error(), "correlated: "))
 }
 
-// holdPoll is how often a held batch is looked at, and how long the collector is told to wait: an operator has to act.
+// holdPoll is how often a held batch is looked at, and how long the collector is told to
+// wait: an operator has to act.
 const holdPoll = time.Minute
 
-// hold leaves a frozen batch as it is and raises the alarm, once in a life: what is expected changes with a restart only.
+// hold leaves a frozen batch as it is and raises the alarm, once in a life: what is
+// expected changes with a restart only.
 func (l *Leader) hold(t *task.Task, n *note, held *release.Held) {
 	if n.held == nil {
 		l.opt.Log.Error("a batch is held", "task", t.ID, "why", held.Why())
@@ -388,8 +393,9 @@ func (l *Leader) fail(ctx context.Context, t *task.Task, res *store.Resource, ty
 	return err
 }
 
-// askHelper gets the helper's share of a frozen batch. The request is a function of what is frozen, so repetitions are
-// byte-identical, and the helper answers them all with the share that it released first.
+// askHelper gets the helper's share of a frozen batch. The request is a function of what
+// is frozen, so repetitions are byte-identical, and the helper answers them all with the
+// share that it released first.
 func (l *Leader) askHelper(ctx context.Context, t *task.Task, res *store.Resource, f *store.Frozen, n *note) (*dap.AggregateShare, error) {
 	asked, err := dap.ReadCollectionJobReq(res.Body)
 	if err != nil {

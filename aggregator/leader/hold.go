@@ -67,11 +67,11 @@ func reason(h store.Hold) permit.Reason {
 }
 
 // peersOwn says whether a helper's verdict is about the helper and not about the report,
-// whatever a stranger put into it: the batch that it has collected, or the task that is over
-// there, is open here, where the report's time was held to the same rules. All other
-// verdicts strangers can bring about, who write both shares, their key ids and their times
-// themselves, or other implementations may have reasons of; however many there are, they
-// hold no task.
+// whatever a stranger put into it: the batch that it has collected, or the task that is
+// over there, is open here, where the report's time was held to the same rules. All other
+// verdicts strangers can bring about, who write both shares, their key ids and their
+// times themselves, or other implementations may have reasons of; however many there are,
+// they hold no task.
 func peersOwn(code dap.ReportError) bool {
 	switch code {
 	case dap.BatchCollected, dap.TaskExpired, dap.TaskNotStarted:

@@ -25,8 +25,9 @@ type ahead struct{ by atomic.Int64 }
 func (c *ahead) Now() time.Time                      { return time.Now().Add(time.Duration(c.by.Load())) }
 func (c *ahead) NewTimer(d time.Duration) disk.Timer { return disk.SystemClock.NewTimer(d) }
 
-// TestReportsInTheLogKeepTheirKey: what was acknowledged and never sorted keeps its key, also in the life after a loss of power; and so
-// does an upload under way, whose reports are nowhere yet.
+// TestReportsInTheLogKeepTheirKey: what was acknowledged and never sorted keeps its key,
+// also in the life after a loss of power; and so does an upload under way, whose reports
+// are nowhere yet.
 func TestReportsInTheLogKeepTheirKey(t *testing.T) {
 	collector, err := sealed.Generate(9, sealed.SuiteX25519)
 	if err != nil {

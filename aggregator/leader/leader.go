@@ -106,8 +106,8 @@ type Leader struct {
 	mending    mending
 }
 
-// New opens the store and the inbox and provisions the tasks. Serve [Leader.Handler], call [Leader.Run] for the workers,
-// and [Leader.Close] in the end.
+// New opens the store and the inbox and provisions the tasks. Serve [Leader.Handler],
+// call [Leader.Run] for the workers, and [Leader.Close] in the end.
 func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
@@ -227,11 +227,13 @@ func (l *Leader) routes() {
 	l.srv.Handle("DELETE", "collection_jobs/{id}", edge.Collector, kept(l.deleteCollection))
 }
 
-// flushEvery is how often counts of refused uploads are written down, and counts of reports told to the observer.
+// flushEvery is how often counts of refused uploads are written down, and counts of
+// reports told to the observer.
 const flushEvery = 5 * time.Second
 
-// Run sorts, aggregates and collects until the context ends, and then returns nil; or until the state of the store or of
-// the inbox is unknown, and then returns that error: only a restart tells what happened.
+// Run sorts, aggregates and collects until the context ends, and then returns nil; or
+// until the state of the store or of the inbox is unknown, and then returns that error:
+// only a restart tells what happened.
 func (l *Leader) Run(ctx context.Context) error {
 	r := lease.New(l.opt.Clock, l.opt.Log)
 	r.Go("agreement", min(l.opt.Idle, l.opt.Agree), l.partners.soon, l.agree)
@@ -267,7 +269,8 @@ func (l *Leader) Run(ctx context.Context) error {
 	return r.Err()
 }
 
-// count writes down how many uploads were refused, and tells the observer how far the reports are.
+// count writes down how many uploads were refused, and tells the observer how far the
+// reports are.
 func (l *Leader) count(ctx context.Context) error {
 	// counted later
 	if err := l.refused.flush(ctx, l.store); err != nil && !errors.Is(err, store.ErrNoRoom) {
@@ -316,8 +319,9 @@ func (l *Leader) Step(ctx context.Context) (bool, error) {
 	return l.party.End(ctx, worked, l.stepKeys)
 }
 
-// Close refuses further requests, lets uploads under way become durable, and closes the store. Requests under way must have
-// ended: shut the HTTP server down first. Run must have returned.
+// Close refuses further requests, lets uploads under way become durable, and closes the
+// store. Requests under way must have ended: shut the HTTP server down first. Run must
+// have returned.
 func (l *Leader) Close() error {
 	if l.closed.Swap(true) {
 		return nil
@@ -325,7 +329,8 @@ func (l *Leader) Close() error {
 	return errors.Join(l.inbox.Close(), l.refused.flush(context.Background(), l.store), l.store.Close())
 }
 
-// refusals counts reports refused at upload between two writes, so that a flood of bad reports costs no transaction each.
+// refusals counts reports refused at upload between two writes, so that a flood of bad
+// reports costs no transaction each.
 type refusals struct {
 	mu     sync.Mutex
 	counts map[dap.TaskID]map[dap.ReportError]uint64

@@ -47,8 +47,8 @@ func (l *Leader) TakeBack(ctx context.Context) (files int, reports uint64, err e
 	return files, reports, l.store.Bury(ctx)
 }
 
-// takeSegment puts a lost segment back in its place and has it named: in this order, so that
-// a crash between the two leaves it unnamed, and lost again.
+// takeSegment puts a lost segment back in its place and has it named: in this order, so
+// that a crash between the two leaves it unnamed, and lost again.
 func (l *Leader) takeSegment(ctx context.Context, f lost.File) (uint64, error) {
 	seg, err := segment.Peek(l.opt.FS, f.Path)
 	if errors.Is(err, segment.ErrCorrupt) {
@@ -76,7 +76,8 @@ func (l *Leader) takeSegment(ctx context.Context, f lost.File) (uint64, error) {
 	return uint64(meta.Count), err
 }
 
-// takeLog uploads the reports of a lost log once more, and removes it when they are durable.
+// takeLog uploads the reports of a lost log once more, and removes it when they are
+// durable.
 func (l *Leader) takeLog(ctx context.Context, f lost.File) (uint64, error) {
 	entries, err := segment.ReadLog(l.opt.FS, f.Path)
 	if err != nil {

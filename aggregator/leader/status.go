@@ -15,11 +15,12 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// askPeer bounds how long a question is worth waiting for that nothing depends on: a status, a deletion.
+// askPeer bounds how long a question is worth waiting for that nothing depends on: a
+// status, a deletion.
 const askPeer = 3 * time.Second
 
-// Status is where the leader stands, and how far each task's helper says it is. It is an error where uploads fail until a
-// restart.
+// Status is where the leader stands, and how far each task's helper says it is. It is an
+// error where uploads fail until a restart.
 func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
 	if err := l.inbox.Err(); err != nil {
 		return nil, fmt.Errorf("leader: uploads fail until a restart: %w", err)
@@ -124,7 +125,8 @@ func (l *Leader) taskStatus(ctx context.Context, t *task.Task, now time.Time) (*
 	return watch.Task(ctx, l.store, t, now, l.party.RetiresAt(t))
 }
 
-// pendings are the collections of one task that are not ready, and the batches among theirs that are held.
+// pendings are the collections of one task that are not ready, and the batches among
+// theirs that are held.
 type pendings struct {
 	waits []status.Wait
 	held  []status.Held

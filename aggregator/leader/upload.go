@@ -22,7 +22,8 @@ import (
 // that it looks at. The answer comes after the reports are durable, and names only those
 // that were refused, in the order of the request.
 //
-// Step 7 of one report: from an upload of sealed shares, to an acknowledged entry in the log.
+// Step 7 of one report: from an upload of sealed shares, to an acknowledged entry in the
+// log.
 func (l *Leader) postReports(r *edge.Request) error {
 	if r.Task.Upload.Set() && !r.Task.Upload.Bears(r.Request) {
 		return edge.Unauthorized()

@@ -27,7 +27,8 @@ type Key struct {
 // keyPatience is how long after its end a key may be needed before that is a fault.
 const keyPatience = 24 * time.Hour
 
-// Overdue says why a key should have ended long ago, or has not been followed by another; nil is good.
+// Overdue says why a key should have ended long ago, or has not been followed by another;
+// nil is good.
 func (k *Key) Overdue(now time.Time) error {
 	late := now.Sub(k.Until)
 	switch {

@@ -12,12 +12,14 @@ import (
 	"time"
 )
 
-// Status is the state of one aggregator. Leader and helper serve it on their local listener.
+// Status is the state of one aggregator. Leader and helper serve it on their local
+// listener.
 type Status struct {
 	Role  string    `json:"role"` // leader or helper
 	Now   time.Time `json:"now"`
 	Tasks []Task    `json:"tasks"`
-	// RefusedRequests counts whole requests that were refused, by problem type or HTTP status.
+	// RefusedRequests counts whole requests that were refused, by problem type or HTTP
+	// status.
 	RefusedRequests map[string]uint64 `json:"refused_requests,omitempty"`
 	// Keys are the HPKE keys that clients seal to, the newest first.
 	Keys []Key `json:"keys,omitempty"`
@@ -31,7 +33,8 @@ type Status struct {
 	DataKeys []DataKey `json:"missing_data_keys,omitempty"`
 	// NoiseKeys are the data keys that are there.
 	NoiseKeys *DataKeys `json:"data_keys,omitempty"`
-	// NoRoom is why uploads or jobs are turned away for want of room; empty while there is some.
+	// NoRoom is why uploads or jobs are turned away for want of room; empty while there
+	// is some.
 	NoRoom string `json:"no_room,omitempty"`
 	// Stopped says that the aggregator is not running, and that this was read of its store.
 	Stopped bool `json:"stopped,omitempty"`
@@ -78,7 +81,8 @@ type Task struct {
 	Damaged []Damaged `json:"damaged,omitempty"`
 	// Agreement is how this aggregator stands to the other.
 	Agreement *Agreement `json:"agreement,omitempty"`
-	// RetiresAt is when the task is retired: results can be asked for until then. Zero where it never is, or was.
+	// RetiresAt is when the task is retired: results can be asked for until then. Zero
+	// where it never is, or was.
 	RetiresAt time.Time `json:"retires_at,omitzero"`
 }
 
@@ -194,7 +198,8 @@ type Reason struct {
 	Do     string `json:"do"`
 }
 
-// Why names what keeps a task from its result, most urgent first; empty means that nothing does.
+// Why names what keeps a task from its result, most urgent first; empty means that
+// nothing does.
 func Why(t *Task) []Reason {
 	if t.Phase == Retired {
 		return nil // nothing will ever come of it
@@ -286,14 +291,16 @@ const repair = "it is mended by itself from the other aggregator's report ids; s
 // waitsForStop is in what a leader says of a collection that waits for a [Stop] to end.
 const waitsForStop = "nothing of the task is released at the moment"
 
-// WaitsForStop says what a collection waits for while a [Stop] keeps its task from releases.
+// WaitsForStop says what a collection waits for while a [Stop] keeps its task from
+// releases.
 func WaitsForStop() string { return waitsForStop }
 
-// manyJudged is from how many judged reports on most of them being rejected is worth a word.
+// manyJudged is from how many judged reports on most of them being rejected is worth a
+// word.
 const manyJudged = 100
 
-// mostRejected says so where most acknowledged reports were rejected, and who has to look at
-// what. A sender of reports can bring all of that about, so it stops nothing.
+// mostRejected says so where most acknowledged reports were rejected, and who has to look
+// at what. A sender of reports can bring all of that about, so it stops nothing.
 func mostRejected(c *Counts) []Reason {
 	sum := uint64(0)
 	for _, n := range c.Rejected {

@@ -76,7 +76,8 @@ const (
 // learn who uploads and the relay not what. It is an [http.RoundTripper], takes nothing
 // but what its [Manifest] names, and falls back on nothing:
 //
-//   - POST and [MethodCover] to a target are encapsulated, padded to a [PaddedSize] and sent to the relay;
+//   - POST and [MethodCover] to a target are encapsulated, padded to a [PaddedSize] and
+//     sent to the relay;
 //   - GET of a pinned URL is answered from the manifest, without network;
 //   - anything else fails with [*DirectError].
 //

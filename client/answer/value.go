@@ -107,8 +107,8 @@ func MadeUp(r *recipe.Recipe) client.Value {
 	if q.Form() != recipe.Reals {
 		return client.ValueOf(q.Form(), q.MadeUp(coins))
 	}
-	// Each entry has about the part of the norm that an entry of a long vector has, and every
-	// second one is below zero.
+	// Each entry has about the part of the norm that an entry of a long vector has, and
+	// every second one is below zero.
 	v := make([]float64, q.Aggregates())
 	for i := range v {
 		v[i] = q.Largest() * q.Unit() / math.Sqrt(float64(len(v))) * (1 - float64(coins()))

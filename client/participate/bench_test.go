@@ -4,7 +4,8 @@ import (
 	"testing"
 )
 
-// One device that decides about a recipe of coins, without the upload: two seals, whatever the coins say.
+// One device that decides about a recipe of coins, without the upload: two seals,
+// whatever the coins say.
 func BenchmarkDecide(b *testing.B) {
 	p := newServers(b).plan(options())
 	v := one(1)

@@ -5,8 +5,9 @@ import (
 	"math/big"
 )
 
-// coin is true with probability p exactly, 0 <= p <= 1: an integer below the denominator, uniform by rejection, against the
-// numerator. How long it takes depends on the denominator and on bits that are thrown away, not on the outcome.
+// coin is true with probability p exactly, 0 <= p <= 1: an integer below the denominator,
+// uniform by rejection, against the numerator. How long it takes depends on the
+// denominator and on bits that are thrown away, not on the outcome.
 type coin func(p *big.Rat) bool
 
 // secretly tosses with crypto/rand.

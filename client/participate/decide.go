@@ -31,8 +31,8 @@ type PlanOptions struct {
 	// reports, and sees who asks. The manifest that shows the way is held against the
 	// recipe before each decision.
 	Client *client.Client
-	// Certificate verifies the evidence of a targeted recipe: that the log holds the entry and that its result has the lower
-	// bound. Nil refuses all targeted recipes.
+	// Certificate verifies the evidence of a targeted recipe: that the log holds the
+	// entry and that its result has the lower bound. Nil refuses all targeted recipes.
 	Certificate func(*recipe.Targeting) error
 }
 
@@ -50,7 +50,8 @@ func (o *PlanOptions) Validate() error {
 // chances of one kind of answer.
 type chances = recipe.Chances
 
-// A Plan is what all devices that are asked by one recipe have in common. It is safe for concurrent use.
+// A Plan is what all devices that are asked by one recipe have in common. It is safe for
+// concurrent use.
 type Plan struct {
 	o       PlanOptions
 	checked *recipe.Checked
@@ -58,7 +59,8 @@ type Plan struct {
 	chances [recipe.OtherAnswer + 1]chances
 }
 
-// NewPlan makes a plan. It fails with [ErrCertificate] for a targeted recipe whose certificate is not verified.
+// NewPlan makes a plan. It fails with [ErrCertificate] for a targeted recipe whose
+// certificate is not verified.
 func NewPlan(o PlanOptions) (*Plan, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -85,14 +87,16 @@ type Device struct {
 	Ledger *Ledger
 	// Attributes are what it declares to targeted recipes.
 	Attributes map[recipe.Attribute]string
-	// Log is asked about each recipe before it is considered: whether the transparency log holds it. Nil asks nobody.
+	// Log is asked about each recipe before it is considered: whether the transparency
+	// log holds it. Nil asks nobody.
 	Log func(recipe.ID) error
 
 	coin coin // nil is crypto/rand
 }
 
-// Consider reads a recipe and checks what a device checks before it agrees, as [client.New]. It records in the ledger that
-// the recipe was seen and, when it is refused, why. Bytes that are no recipe are not recorded.
+// Consider reads a recipe and checks what a device checks before it agrees, as
+// [client.New]. It records in the ledger that the recipe was seen and, when it is
+// refused, why. Bytes that are no recipe are not recorded.
 func (d *Device) Consider(ctx context.Context, o client.Options, now time.Time) (*client.Client, error) {
 	c, err := client.New(o)
 	b := o.Recipe
@@ -122,8 +126,8 @@ func (d *Device) Consider(ctx context.Context, o client.Options, now time.Time) 
 	return c, nil
 }
 
-// A Decision is what a device's coins said about one round. It says so to nobody but through what it sends, and prints
-// nothing.
+// A Decision is what a device's coins said about one round. It says so to nobody but
+// through what it sends, and prints nothing.
 type Decision struct {
 	plan        *Plan
 	at          time.Time
@@ -150,11 +154,12 @@ type appointment struct {
 func (*Decision) String() string               { return "redacted" }
 func (*Decision) MarshalText() ([]byte, error) { return []byte("redacted"), nil }
 
-// At is when to send. For donation times it is a random time in the slot; a device that has none has a random time too.
+// At is when to send. For donation times it is a random time in the slot; a device that
+// has none has a random time too.
 func (d *Decision) At() time.Time { return d.at }
 
-// Slot returns the slot that was drawn for a recipe with donation times; false if the device sits the round out. To act on
-// it is to reveal it.
+// Slot returns the slot that was drawn for a recipe with donation times; false if the
+// device sits the round out. To act on it is to reveal it.
 func (d *Decision) Slot() (from, to time.Time, ok bool) {
 	if a := d.appointment; a != nil && a.ok {
 		return a.from, a.to, true
@@ -162,7 +167,8 @@ func (d *Decision) Slot() (from, to time.Time, ok bool) {
 	return time.Time{}, time.Time{}, false
 }
 
-// Round returns the round of all slots of a recipe with donation times, which is no secret; zero times for any other recipe.
+// Round returns the round of all slots of a recipe with donation times, which is no
+// secret; zero times for any other recipe.
 func (d *Decision) Round() (begin, end time.Time) {
 	if d.appointment == nil {
 		return time.Time{}, time.Time{}
@@ -170,8 +176,9 @@ func (d *Decision) Round() (begin, end time.Time) {
 	return d.appointment.begin, d.appointment.end
 }
 
-// Uploads says whether there is anything to send; for donation times, whether there is a slot, as long as its coins are
-// not tossed. To act on it is to reveal it to who watches the device.
+// Uploads says whether there is anything to send; for donation times, whether there is a
+// slot, as long as its coins are not tossed. To act on it is to reveal it to who watches
+// the device.
 func (d *Decision) Uploads() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -181,13 +188,15 @@ func (d *Decision) Uploads() bool {
 	return d.what != nothing
 }
 
-// Decide charges the ledger for the round in which t lies and tosses the round's coins for an answer given at t; v is
-// client.NoValue() if the device has none, which takes part all the same. For a recipe with donation times the round is the
-// next one, so that all its slots are ahead; the slot is drawn and written down, and its coins are tossed when it comes
-// ([Device.Resume]). The package comment has the order of events.
+// Decide charges the ledger for the round in which t lies and tosses the round's coins
+// for an answer given at t; v is client.NoValue() if the device has none, which takes
+// part all the same. For a recipe with donation times the round is the next one, so that
+// all its slots are ahead; the slot is drawn and written down, and its coins are tossed
+// when it comes ([Device.Resume]). The package comment has the order of events.
 //
-// It fails with [ErrNotAsked], [ErrDecided], *[SeparationError], *[BudgetError], [ErrLedger], *[ManifestError], *[client.ValueError],
-// client.ErrWindow and as [client.Client.Refresh] does, in each case before any coin was tossed.
+// It fails with [ErrNotAsked], [ErrDecided], *[SeparationError], *[BudgetError],
+// [ErrLedger], *[ManifestError], *[client.ValueError], client.ErrWindow and as
+// [client.Client.Refresh] does, in each case before any coin was tossed.
 func (d *Device) Decide(ctx context.Context, p *Plan, v client.Value, t time.Time) (*Decision, error) {
 	c, r := p.o.Client, p.recipe
 	kind, err := d.ready(p, v)
@@ -225,7 +234,8 @@ func (d *Device) Decide(ctx context.Context, p *Plan, v client.Value, t time.Tim
 	return decision, decision.prepare(t)
 }
 
-// ready says whether this device may answer the recipe with v, before anything is fetched or charged.
+// ready says whether this device may answer the recipe with v, before anything is fetched
+// or charged.
 func (d *Device) ready(p *Plan, v client.Value) (recipe.Answer, error) {
 	r := p.recipe
 	if r.Targeting != nil && !r.Targeting.Holds(d.Attributes) {
@@ -238,7 +248,8 @@ func (d *Device) ready(p *Plan, v client.Value) (recipe.Answer, error) {
 	return kind, err
 }
 
-// fetch holds the relay's manifest against the recipe, and fetches the keys of both aggregators.
+// fetch holds the relay's manifest against the recipe, and fetches the keys of both
+// aggregators.
 func (p *Plan) fetch(ctx context.Context) error {
 	if p.recipe.Relay != nil {
 		m, err := p.o.Client.Source().Manifest(ctx)

@@ -16,7 +16,8 @@ import (
 	"github.com/starling-agg/starling/recipe/account"
 )
 
-// within6 says whether a count of n trials lies within 6 standard deviations of its mean: a false alarm once in 5e8.
+// within6 says whether a count of n trials lies within 6 standard deviations of its mean:
+// a false alarm once in 5e8.
 func within6(t *testing.T, what string, got, n int, p float64) {
 	t.Helper()
 	if sd := math.Sqrt(float64(n) * p * (1 - p)); math.Abs(float64(got)-float64(n)*p) > 6*sd+1e-9 {
@@ -78,7 +79,8 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// A coin is exact: over all bit strings of small denominators it would be; here 60,000 tosses of 1/3 and the ends.
+// A coin is exact: over all bit strings of small denominators it would be; here 60,000
+// tosses of 1/3 and the ends.
 func TestCoin(t *testing.T) {
 	heads := 0
 	for range 60000 {
@@ -92,7 +94,8 @@ func TestCoin(t *testing.T) {
 	within6(t, "heads", heads, 60000, 1./3)
 }
 
-// Heads or tails: the same requests before the upload, the same ledger record, and no print tells.
+// Heads or tails: the same requests before the upload, the same ledger record, and no
+// print tells.
 func TestOutcomeShowsNowhere(t *testing.T) {
 	var traces []string
 	for _, what := range []outcome{nothing, dummy, report} {
@@ -153,7 +156,8 @@ func TestChargedBeforeTossed(t *testing.T) {
 	if full, _ := account.Guarantee(p.recipe); price.Epsilon > full.Epsilon {
 		t.Errorf("one round costs %v of %v", price, full.Loss)
 	}
-	// A second coin in the same round is not tossed; the next round's is, up to the recipe's rounds.
+	// A second coin in the same round is not tossed; the next round's is, up to the
+	// recipe's rounds.
 	before := tosses
 	if _, err := d.Decide(t.Context(), p, one(1), now.Add(time.Hour)); !errors.Is(err, ErrDecided) || tosses != before {
 		t.Errorf("a second coin in one round: %v", err)

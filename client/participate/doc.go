@@ -1,14 +1,18 @@
-// Package participate decides, on the device and in secret, whether and when it takes part in a recipe, and keeps the
-// ledger of what that costs (paper 000, sections 3 and 4.1).
+// Package participate decides, on the device and in secret, whether and when it takes
+// part in a recipe, and keeps the ledger of what that costs (paper 000, sections 3 and
+// 4.1).
 //
 // # One decision
 //
 // [Device.Decide] does, in this order:
 //
-//  1. refuses what the device is not asked, what its person does not want and what is decided already;
-//  2. charges the ledger the price of the round, durably and twice over (the charge, then its mark), whatever the coins will say: the price is that of tossing. A
-//     device that would overspend tosses no coin. Nor does one that has decided as often as the recipe allows or, where its noise
-//     is correlated over rounds, too few rounds ago ([ErrTooSoon]): the guarantee counts on devices for both;
+//  1. refuses what the device is not asked, what its person does not want and what is
+//     decided already;
+//  2. charges the ledger the price of the round, durably and twice over (the charge, then
+//     its mark), whatever the coins will say: the price is that of tossing. A device that
+//     would overspend tosses no coin. Nor does one that has decided as often as the
+//     recipe allows or, where its noise is correlated over rounds, too few rounds ago
+//     ([ErrTooSoon]): the guarantee counts on devices for both;
 //  3. tosses all coins of the round from crypto/rand, exactly, whether or not they matter;
 //  4. makes a report whatever they say: of the answer, or of no answer.
 //

@@ -12,8 +12,8 @@ import (
 	"github.com/starling-agg/starling/recipe"
 )
 
-// draw draws the slot of a round that was paid for, and writes it down before anything rests on it. After a crash in between
-// the device sits the round out.
+// draw draws the slot of a round that was paid for, and writes it down before anything
+// rests on it. After a crash in between the device sits the round out.
 func (d *Device) draw(p *Plan, v client.Value, kind recipe.Answer, round uint64, now time.Time) (*Decision, error) {
 	donation, _ := p.recipe.DonationTime()
 	slot, ok := DonationSlots{Slots: donation.Slots, coin: d.coin}.Draw(0)
@@ -33,9 +33,10 @@ func (d *Device) draw(p *Plan, v client.Value, kind recipe.Answer, round uint64,
 	return d.appoint(p, v, kind, key, drawn, now)
 }
 
-// Resume goes on with what [Device.Decide] drew earlier, in this life of the device or another one, for a recipe with
-// donation times: nothing is drawn or charged again. The answer v, client.NoValue() if there is none, is given anew, as none
-// is ever written down. A slot in which t lies is to be sent in at once; one that has passed is missed.
+// Resume goes on with what [Device.Decide] drew earlier, in this life of the device or
+// another one, for a recipe with donation times: nothing is drawn or charged again. The
+// answer v, client.NoValue() if there is none, is given anew, as none is ever written
+// down. A slot in which t lies is to be sent in at once; one that has passed is missed.
 //
 // It fails with [ErrNoDraw], and otherwise as Decide does.
 func (d *Device) Resume(ctx context.Context, p *Plan, v client.Value, t time.Time) (*Decision, error) {

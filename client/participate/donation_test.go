@@ -18,7 +18,8 @@ import (
 
 const donationSlots = 4
 
-// donations has rounds of a day, with slots of six hours; its next round begins at donationStart.
+// donations has rounds of a day, with slots of six hours; its next round begins at
+// donationStart.
 func donations() account.Options {
 	o := options()
 	o.Participation = recipe.DonationTime{Rate: recipe.Rational{Num: 1, Den: 2}, Slots: donationSlots, Length: 6}
@@ -28,7 +29,8 @@ func donations() account.Options {
 
 var donationStart = time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
 
-// A device with donation times sends in a slot of the next round, and tosses its coins only then.
+// A device with donation times sends in a slot of the next round, and tosses its coins
+// only then.
 func TestDonation(t *testing.T) {
 	const n = 600
 	s := newServers(t)
@@ -96,7 +98,8 @@ func fixed(slot int) coin {
 	}
 }
 
-// A device that starts again goes on with its slot: before it, in it and after it, and pays and tosses once.
+// A device that starts again goes on with its slot: before it, in it and after it, and
+// pays and tosses once.
 func TestDonationResume(t *testing.T) {
 	s := newServers(t)
 	p := s.plan(donations())

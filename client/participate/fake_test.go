@@ -63,7 +63,8 @@ func manifest() *ohttp.Manifest {
 	}
 }
 
-// made holds the bytes of recipes by their options: half of these tests' time would go into making the same ones again.
+// made holds the bytes of recipes by their options: half of these tests' time would go
+// into making the same ones again.
 var made sync.Map
 
 func makeRecipe(t testing.TB, o account.Options) []byte {

@@ -100,7 +100,8 @@ func TestBudget(t *testing.T) {
 			t.Errorf("%+v", over)
 		}
 	}
-	// No differential privacy is more than any finite budget, and fits only an infinite one.
+	// No differential privacy is more than any finite budget, and fits only an infinite
+	// one.
 	none := func(uint32) (_, _ recipe.Loss, _ error) { return recipe.NoPrivacy, recipe.NoPrivacy, nil }
 	if err := l.Charge(ctx, recipe.ID{2}, 0, times(1), now, none); !errors.Is(err, ErrBudget) {
 		t.Error(err)
@@ -133,7 +134,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// script is a device's life; acted counts what was acted on: a coin is tossed only after Charge returned nil.
+// script is a device's life; acted counts what was acted on: a coin is tossed only after
+// Charge returned nil.
 func script(ctx context.Context, l *Ledger) (acted int) {
 	for i := range 4 {
 		id := recipe.ID{byte(i)}
@@ -214,7 +216,8 @@ func TestLedgerCrash(t *testing.T) {
 	}
 }
 
-// After a write that may or may not have happened nothing is charged until the ledger is opened again.
+// After a write that may or may not have happened nothing is charged until the ledger is
+// opened again.
 func TestLedgerStops(t *testing.T) {
 	mem := disktest.NewMem(1)
 	l := open(t, mem)

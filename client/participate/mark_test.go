@@ -203,9 +203,9 @@ func TestLedgerPutBack(t *testing.T) {
 	}
 }
 
-// With a counter outside, all files put back together, or removed, are found out too: of every
-// earlier time, those within one round included. A power cut at any call leaves a ledger that
-// opens, or none.
+// With a counter outside, all files put back together, or removed, are found out too: of
+// every earlier time, those within one round included. A power cut at any call leaves a
+// ledger that opens, or none.
 func TestLedgerPutBackAsAWhole(t *testing.T) {
 	elsewhere := disktest.NewMem(9)
 	o := budget

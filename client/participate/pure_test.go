@@ -10,9 +10,9 @@ import (
 	"github.com/starling-agg/starling/recipe/account"
 )
 
-// TestPureCostsNoDelta: a recipe with a delta of 0 is charged in epsilon alone, each round in
-// proportion, so that a budget with hardly any delta takes it and refuses the same recipe
-// with one.
+// TestPureCostsNoDelta: a recipe with a delta of 0 is charged in epsilon alone, each
+// round in proportion, so that a budget with hardly any delta takes it and refuses the
+// same recipe with one.
 func TestPureCostsNoDelta(t *testing.T) {
 	o := options()
 	o.Participation, o.Rate, o.Dummies, o.Cover, o.Relay, o.Noise = nil, nil, nil, nil, nil, nil

@@ -11,8 +11,9 @@ import (
 // ErrManifest is what every *ManifestError matches.
 var ErrManifest = errors.New("participate: the manifest does not fit the recipe")
 
-// A ManifestError: the devices' manifest and the recipe disagree about the way of a report, so that one of the two would
-// send it to somebody else, or when nobody waits for it any more.
+// A ManifestError: the devices' manifest and the recipe disagree about the way of a
+// report, so that one of the two would send it to somebody else, or when nobody waits for
+// it any more.
 type ManifestError struct {
 	What string
 	Err  error // more about it, or nil: *[ohttp.SendingError]

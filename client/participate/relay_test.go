@@ -87,7 +87,8 @@ func (g *gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// Through the real transport: what a relay sees of a report, a dummy and a no-op is alike, and a no-op holds nothing.
+// Through the real transport: what a relay sees of a report, a dummy and a no-op is
+// alike, and a no-op holds nothing.
 func TestUnitsThroughTheRelay(t *testing.T) {
 	pair, err := sealed.Generate(1, sealed.SuiteXWing)
 	if err != nil {

@@ -11,13 +11,15 @@ import (
 
 // A Schedule says at which slot a device takes part, drawn in secret.
 type Schedule interface {
-	// Draw returns the slot, counted from 0, or false if the device takes part in none. Arrival is the slot in which the
-	// device starts; schedules that share one window for all ignore it.
+	// Draw returns the slot, counted from 0, or false if the device takes part in none.
+	// Arrival is the slot in which the device starts; schedules that share one window for
+	// all ignore it.
 	Draw(arrival uint64) (slot uint64, ok bool)
 }
 
-// DonationSlots is the schedule of a [recipe.DonationTime]: slot i with probability (1-1/m)^i/m, or none (paper 000,
-// appendix A). All of its coins are tossed, whichever comes up first.
+// DonationSlots is the schedule of a [recipe.DonationTime]: slot i with probability
+// (1-1/m)^i/m, or none (paper 000, appendix A). All of its coins are tossed, whichever
+// comes up first.
 type DonationSlots struct {
 	Slots uint32 // m
 	coin  coin
@@ -38,8 +40,9 @@ func (s DonationSlots) Draw(uint64) (slot uint64, ok bool) {
 // maxSlots is how many slots an accountant answers for.
 const maxSlots = 1_000_000_000_000
 
-// CheckIns is a random check-in (paper 004): with probability P0, a uniform one of Slots slots, counted from the start
-// (fixed and averaged windows) or from the device's arrival (sliding windows).
+// CheckIns is a random check-in (paper 004): with probability P0, a uniform one of Slots
+// slots, counted from the start (fixed and averaged windows) or from the device's arrival
+// (sliding windows).
 type CheckIns struct {
 	Window release.Schedule
 	Slots  uint64

@@ -12,7 +12,8 @@ import (
 	"github.com/starling-agg/starling/recipe/account"
 )
 
-// running is a recipe with correlated noise over rounds of one hour: a device at most three times, every fifth hour.
+// running is a recipe with correlated noise over rounds of one hour: a device at most
+// three times, every fifth hour.
 func running(t testing.TB) account.Options {
 	s, err := correlated.SquareRoot(4, 8)
 	if err != nil {
@@ -24,7 +25,8 @@ func running(t testing.TB) account.Options {
 	return o
 }
 
-// A device keeps the recipe's distance between its rounds, refuses before anything is sent or charged, and ends after its number.
+// A device keeps the recipe's distance between its rounds, refuses before anything is
+// sent or charged, and ends after its number.
 func TestSeparation(t *testing.T) {
 	s := newServers(t)
 	p := s.plan(running(t))
@@ -72,8 +74,8 @@ func TestSeparation(t *testing.T) {
 	}
 }
 
-// The distance outlives a loss of power at any write: whatever was charged is remembered, so no two charges that a device acted on
-// come too close.
+// The distance outlives a loss of power at any write: whatever was charged is remembered,
+// so no two charges that a device acted on come too close.
 func TestSeparationOutlivesPowerLoss(t *testing.T) {
 	rule := recipe.DeviceRule{Rounds: 10, Separation: 4}
 	for at := range 30 {

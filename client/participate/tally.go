@@ -2,9 +2,10 @@ package participate
 
 import "sync/atomic"
 
-// A Tally counts what the coins of many simulated devices said, so that a laboratory can hold its results to the truth.
-// Only who is handed decisions can count them: a real device has its own alone, and shows it to nobody. The zero value is
-// empty; it is safe for concurrent use.
+// A Tally counts what the coins of many simulated devices said, so that a laboratory can
+// hold its results to the truth. Only who is handed decisions can count them: a real
+// device has its own alone, and shows it to nobody. The zero value is empty; it is safe
+// for concurrent use.
 type Tally struct {
 	reports, dummies, noOps, nothing atomic.Uint64
 }

@@ -74,7 +74,8 @@ The client's work of uploading shares the machine with the two servers.`,
 	}
 }
 
-// child runs this binary as an aggregator, waits until it is ready, and returns what stops it and tells its peak memory.
+// child runs this binary as an aggregator, waits until it is ready, and returns what
+// stops it and tells its peak memory.
 func child(ctx context.Context, role dap.Role, config string) (stop func() (int64, error), err error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -139,7 +139,8 @@ func finite(x float64) *float64 {
 	return &x
 }
 
-// afford works out the next round of a recipe. The first error says why the device would not decide.
+// afford works out the next round of a recipe. The first error says why the device would
+// not decide.
 func (b *budgetView) afford(file string) (refusal, err error) {
 	checked, err := openCertified(file)
 	if err != nil {

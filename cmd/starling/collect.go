@@ -55,7 +55,8 @@ interrupted goes on where it was, and the same question always gets the same ans
 				if err != nil {
 					return ofInput(err, noDeployment)
 				}
-				// A result comes once: what cannot be written is found out before it is asked for.
+				// A result comes once: what cannot be written is found out before it is
+				// asked for.
 				for _, out := range []struct{ flag, file string }{{"--png", *picture}, {"--csv", *table}} {
 					if dir := filepath.Dir(out.file); out.file != "" && !exists(dir) {
 						return failf(exitInput, "mkdir -p "+dir, "%s %s: there is no directory %s", out.flag, out.file, dir)
@@ -139,7 +140,8 @@ func guaranteeOf(g *recipe.Guarantee) string {
 		strings.Join(g.Conditions, ", and "))
 }
 
-// sampledWords says what a batch of coins had to reach, and what was taken off it to get to all devices that decided.
+// sampledWords says what a batch of coins had to reach, and what was taken off it to get
+// to all devices that decided.
 func sampledWords(x *collector.Result) string {
 	s, count := x.Sampled, func(n float64) string { return chart.Count(math.Round(n)) }
 	words := fmt.Sprintf("Estimates are for about %s devices that decided. Released from %s reports on: %s answers",
@@ -182,7 +184,8 @@ func writeTable(path string, r *recipe.Recipe, x *collector.Result) error {
 // shownEntries is how many entries of a vector are printed for people.
 const shownEntries = 20
 
-// writeVector writes the first entries of a sum and of its mean, with their standard errors.
+// writeVector writes the first entries of a sum and of its mean, with their standard
+// errors.
 func writeVector(w io.Writer, x *collector.Result) {
 	mean, stderr := x.Mean()
 	fmt.Fprintf(w, "%8s  %12s  %12s  %12s  %12s\n", "entry", "sum", "stderr", "mean", "stderr")

@@ -55,7 +55,8 @@ func TestCollectTyped(t *testing.T) {
 	}
 }
 
-// TestCollectFailures: what ends a collection has its exit code, and a hint that can be typed.
+// TestCollectFailures: what ends a collection has its exit code, and a hint that can be
+// typed.
 func TestCollectFailures(t *testing.T) {
 	few := question.TooFewError{Threshold: 20, Asked: hours(-5, -3), End: hour(-3)}
 	alone, wider := few, few

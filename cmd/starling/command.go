@@ -229,8 +229,9 @@ func noArgs(path string, args []string) error {
 	return nil
 }
 
-// compute returns what f does, or the context's error as soon as that ends: what is pure arithmetic has no place at which
-// it could be asked to stop, and the process is about to end.
+// compute returns what f does, or the context's error as soon as that ends: what is pure
+// arithmetic has no place at which it could be asked to stop, and the process is about to
+// end.
 func compute[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	type answer struct {
 		value T

@@ -196,7 +196,8 @@ func TestParseQuery(t *testing.T) {
 	}
 }
 
-// TestKeptReadme holds the commands that a kept deployment's README.txt shows to those there are.
+// TestKeptReadme holds the commands that a kept deployment's README.txt shows to those
+// there are.
 func TestKeptReadme(t *testing.T) {
 	a, err := deploy.Loopback()
 	if err != nil {
@@ -239,7 +240,8 @@ func TestKeptReadme(t *testing.T) {
 	}
 }
 
-// TestDrawResult: a picture of what has numbers to draw; where it cannot be written the error says so.
+// TestDrawResult: a picture of what has numbers to draw; where it cannot be written the
+// error says so.
 func TestDrawResult(t *testing.T) {
 	r, err := account.New(account.Options{Name: "Birds", Query: recipe.Histogram{Length: 3}, Leader: "https://leader.example/",
 		Helper: "https://helper.example/", MinBatch: 100, Epsilon: recipe.Decimal{Coefficient: 1}})
@@ -263,7 +265,8 @@ func TestDrawResult(t *testing.T) {
 	if err := drawResult(filepath.Dir(path), r, x); !errors.As(err, &f) || f.code != exitInput || !strings.Contains(err.Error(), "--png") {
 		t.Errorf("into a directory: %v", err)
 	}
-	// The intervals are the collector's own, which are not as wide to both sides: z standard errors would be -6 to 26.
+	// The intervals are the collector's own, which are not as wide to both sides: z
+	// standard errors would be -6 to 26.
 	var text strings.Builder
 	if err := resultChart(r, x).WriteText(&text, 80, true); err != nil || !strings.Contains(text.String(), "0 to 31 ") {
 		t.Errorf("%v\n%s", err, &text)
@@ -320,7 +323,8 @@ func TestComputeStopsWhenAsked(t *testing.T) {
 	}
 }
 
-// TestRefusedReports: a leader that refuses a made-up device's report is there; the hint is about the report.
+// TestRefusedReports: a leader that refuses a made-up device's report is there; the hint
+// is about the report.
 func TestRefusedReports(t *testing.T) {
 	c := &sending{file: "recipe.starling"}
 	for _, x := range []struct {

@@ -21,7 +21,8 @@ import (
 	"github.com/starling-agg/starling/recipe"
 )
 
-// maxSkew is how far two clocks may be apart before it is a fault: half of what uploads may be early by default.
+// maxSkew is how far two clocks may be apart before it is a fault: half of what uploads
+// may be early by default.
 const maxSkew = 150 * time.Second
 
 // A finding is one check of doctor.
@@ -291,7 +292,8 @@ func kept(t *status.Task) string {
 	return found
 }
 
-// overdue is an error where a key should have ended, or have been followed by another, long ago.
+// overdue is an error where a key should have ended, or have been followed by another,
+// long ago.
 func overdue(s *status.Status) error {
 	var errs []error
 	for i := range s.Keys {
@@ -328,7 +330,8 @@ func compared(t *status.Task, now time.Time) (found string, err error) {
 	return "", errors.New(strings.Join(why, "; "))
 }
 
-// stuck is an error where work of a task fails or was set aside, or the helper cannot be asked.
+// stuck is an error where work of a task fails or was set aside, or the helper cannot be
+// asked.
 func stuck(t *status.Task) error {
 	if len(t.Damaged) > 0 {
 		d := t.Damaged[0]

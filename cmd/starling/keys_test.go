@@ -18,7 +18,8 @@ import (
 	"github.com/starling-agg/starling/sealed"
 )
 
-// TestKeyLines: each state of a key in words; a key that outlives its end by a day is a fault, and one that nobody follows.
+// TestKeyLines: each state of a key in words; a key that outlives its end by a day is a
+// fault, and one that nobody follows.
 func TestKeyLines(t *testing.T) {
 	now := time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC)
 	at := func(hours float64) time.Time { return now.Add(time.Duration(hours * float64(time.Hour))) }
@@ -59,7 +60,8 @@ func TestKeyLines(t *testing.T) {
 	}
 }
 
-// TestManifestEndsWithItsKeys: without a word from its maker, a manifest ends when the first aggregator may refuse the keys in it.
+// TestManifestEndsWithItsKeys: without a word from its maker, a manifest ends when the
+// first aggregator may refuse the keys in it.
 func TestManifestEndsWithItsKeys(t *testing.T) {
 	pair, err := sealed.Generate(1, sealed.SuiteX25519)
 	if err != nil {

@@ -84,7 +84,8 @@ func operateJSON(ctx context.Context, c *deploy.Aggregator, path string, body, i
 	return json.Unmarshal(b, into)
 }
 
-// decideTasks has a leader decide about tasks, now where it runs, and else at its next start.
+// decideTasks has a leader decide about tasks, now where it runs, and else at its next
+// start.
 func decideTasks(ctx context.Context, f *leaderFile, path string, reason string, stopped func() (status.Decided, error)) (done status.Decided, running bool, err error) {
 	d := status.Decision{Reason: reason}
 	for _, id := range f.tasks {

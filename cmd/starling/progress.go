@@ -20,7 +20,8 @@ func (e *env) columns() int {
 // prose is how wide whoever reads wants text to be, 0 where nobody said.
 func (e *env) prose() int { return cmp.Or(e.asked, e.width) }
 
-// A progress shows how far long work is, on stderr: a line that redraws itself on a terminal, else one line a phase.
+// A progress shows how far long work is, on stderr: a line that redraws itself on a
+// terminal, else one line a phase.
 type progress struct {
 	e *env
 

@@ -260,7 +260,8 @@ func parseNames(s string) ([]string, error) {
 	return names, nil
 }
 
-// projected is the query for vectors of which m numbers are sent, by a projection of a seed that nobody chose.
+// projected is the query for vectors of which m numbers are sent, by a projection of a
+// seed that nobody chose.
 func projected(q recipe.Query, m uint) (recipe.Query, *recipe.Projection, error) {
 	v, p, err := recipe.NewProjection(q, m)
 	if err != nil {

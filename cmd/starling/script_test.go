@@ -95,7 +95,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// exitCode runs a command in the foreground and compares its exit code; stdout and stderr are there to look at.
+// exitCode runs a command in the foreground and compares its exit code; stdout and stderr
+// are there to look at.
 func exitCode(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exit CODE command...")
@@ -139,7 +140,8 @@ func localAddress(path string) (service.Address, error) {
 	return c.Local.Address, nil
 }
 
-// freePorts sets each named variable to an address on loopback that nobody listened on a moment ago.
+// freePorts sets each named variable to an address on loopback that nobody listened on a
+// moment ago.
 func freePorts(ts *testscript.TestScript, neg bool, args []string) {
 	var open []net.Listener
 	for _, name := range args {
@@ -161,7 +163,8 @@ func fill(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// waitFor asks parties in other processes whether they are ready; there is no signal to wait on.
+// waitFor asks parties in other processes whether they are ready; there is no signal to
+// wait on.
 func waitFor(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: wait-for CONFIG...")

@@ -196,7 +196,8 @@ func (x *sending) refusal(ctx context.Context, err error) error {
 	return &failure{exitUnreachable, err, hintOfAnswer(err)}
 }
 
-// distrusted says whether a manifest or a list of keys was refused, or who vouches for them.
+// distrusted says whether a manifest or a list of keys was refused, or who vouches for
+// them.
 func distrusted(err error) bool {
 	return errors.Is(err, ohttp.ErrManifest) || errors.Is(err, ohttp.ErrUnsigned) || errors.As(err, new(*ohttp.SendingError)) || errors.Is(err, client.ErrSharedKey) ||
 		errors.Is(err, recipe.ErrNoServerKeys) || errors.As(err, new(*recipe.AnchorError)) || errors.As(err, new(*client.KeysError))

@@ -36,7 +36,8 @@ func (x *sending) donate(ctx context.Context, e *env, p *sender.Person, decision
 	return x.report(e, p.Ledger(), decision, sent)
 }
 
-// later says when to run the command again: to --tell the time that was drawn, to all others only the round.
+// later says when to run the command again: to --tell the time that was drawn, to all
+// others only the round.
 func (x *sending) later(e *env, ledger *participate.Ledger, d *participate.Decision) error {
 	begin, end := d.Round()
 	from, to, ok := d.Slot()

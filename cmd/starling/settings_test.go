@@ -19,12 +19,14 @@ import (
 // what is known. All rows are asked where CI=true, elsewhere one in ten.
 func TestSettings(t *testing.T) {
 	const (
-		// exact is how far numbers of the table, which were computed in float64, may be off.
+		// exact is how far numbers of the table, which were computed in float64, may be
+		// off.
 		exact = 1e-7
 		// theirs is how far the published accountants' ends may be off: they bound the
 		// discretization, not the rounding.
 		theirs = 2e-4
-		// grid is how far above what is known an answer may be for the grid it is computed on.
+		// grid is how far above what is known an answer may be for the grid it is
+		// computed on.
 		grid = 2e-3
 	)
 	text, err := os.ReadFile("../../test/interop/accounting/settings.csv")

@@ -22,7 +22,8 @@ import (
 	"github.com/starling-agg/starling/internal/service"
 )
 
-// Exit codes, stable; docs/compatibility.md explains them to users and a test holds the two together.
+// Exit codes, stable; docs/compatibility.md explains them to users and a test holds the
+// two together.
 const (
 	exitDone        = 0   // it did what was asked
 	exitFailed      = 1   // it failed for a reason that no other code names
@@ -48,7 +49,8 @@ func failf(code int, hint, format string, args ...any) error {
 	return &failure{code, fmt.Errorf(format, args...), hint}
 }
 
-// A deployment is what most configurations are missing from, a recipe what most recipe files are.
+// A deployment is what most configurations are missing from, a recipe what most recipe
+// files are.
 const (
 	noDeployment = "name the file where it is, as in DIR/leader.toml; starling init --help makes parties of your own, and starling lab --keep demo a deployment to try, in demo/"
 	noRecipe     = "starling recipe new --help says how to make one"

@@ -16,7 +16,8 @@ import (
 // records in each release must be hidden. It is for AddRemove and ZeroOut neighbours.
 type allocation struct {
 	Event event
-	// Steps is how many releases there are; Picks how many of them a record is in, 1 or more.
+	// Steps is how many releases there are; Picks how many of them a record is in, 1 or
+	// more.
 	Steps, Picks uint64
 }
 
@@ -109,8 +110,9 @@ func binary(x pair) (float64, bool) {
 	return a.loss[1], true
 }
 
-// responseAllocation is 1 of t answers of binary randomized response. The likelihood ratio is
-// S = (X e^e0 + (t-X) e^-e0)/t with X ~ Bin(t, 1/(1+e^e0)) where the record is absent.
+// responseAllocation is 1 of t answers of binary randomized response. The likelihood
+// ratio is S = (X e^e0 + (t-X) e^-e0)/t with X ~ Bin(t, 1/(1+e^e0)) where the record is
+// absent.
 func responseAllocation(e0, t float64) *atoms {
 	a := &atoms{}
 	p := 1 / (1 + math.Exp(e0))
@@ -163,9 +165,10 @@ const (
 	spreadTail = 1e-18
 )
 
-// allocate returns pairs above and below 1-of-t allocation of a pair: S = (1/t) sum e^(l_i), l_i independent under Q;
-// delta is E max(0, S - e^epsilon) when the record is removed and E max(0, 1 - e^epsilon S) when it is added. Both are
-// expectations of convex functions of S, so spreading masses with their mean kept bounds both from above, and
+// allocate returns pairs above and below 1-of-t allocation of a pair: S = (1/t) sum
+// e^(l_i), l_i independent under Q; delta is E max(0, S - e^epsilon) when the record is
+// removed and E max(0, 1 - e^epsilon S) when it is added. Both are expectations of convex
+// functions of S, so spreading masses with their mean kept bounds both from above, and
 // merging them bounds both from below.
 func allocate(x pair, t uint64) (above, below *atoms, err error) {
 	lo, hi := x.reach(spreadTail)
@@ -249,8 +252,9 @@ type spreadBase struct {
 	pInf, qInf float64
 }
 
-// spread moves the mass of each interval to its ends, keeping mass and mean; below the grid to 0 and its first point;
-// above, to its last point, and the rest of the mean to the excess.
+// spread moves the mass of each interval to its ends, keeping mass and mean; below the
+// grid to 0 and its first point; above, to its last point, and the rest of the mean to
+// the excess.
 func (b *spreadBase) spread() *spread {
 	n := len(b.p) - 2
 	s := &spread{h: b.h, first: b.first, q: make([]float64, n+1), zero: b.qInf, excess: b.pInf}
@@ -272,7 +276,8 @@ func (b *spreadBase) spread() *spread {
 	return s
 }
 
-// merged moves the mass of each interval to its mean; of the ends, to 0 and to the excess, where it does least.
+// merged moves the mass of each interval to its mean; of the ends, to 0 and to the
+// excess, where it does least.
 func (b *spreadBase) merged() *spread {
 	n := len(b.p) - 2
 	s := &spread{h: b.h, first: b.first, q: make([]float64, n+1), value: make([]float64, n+1), zero: b.qInf, excess: b.pInf}
@@ -436,7 +441,8 @@ func (s *spread) trim() *spread {
 // w e^i + (1-w) e^j = e^j (1 - w + w e^(i-j)).
 func combine(x, y *spread, w float64) *spread {
 	h := x.h
-	// The result lies between the smaller first point (or less, for zeros) and the larger last point.
+	// The result lies between the smaller first point (or less, for zeros) and the larger
+	// last point.
 	lowX, lowY := math.Log(w)/h, math.Log1p(-w)/h
 	first := int(math.Floor(min(float64(x.first)+lowX, float64(y.first)+lowY))) - 1
 	last := max(x.first+len(x.q), y.first+len(y.q))
@@ -513,7 +519,8 @@ func combine(x, y *spread, w float64) *spread {
 	return out
 }
 
-// place finds k and the share of k+1 so that w + u e^(dh) lies between e^(kh) and e^((k+1)h) in that proportion.
+// place finds k and the share of k+1 so that w + u e^(dh) lies between e^(kh) and
+// e^((k+1)h) in that proportion.
 func place(w, u, d, h float64) (k int, share float64) {
 	l := d * h
 	var v float64 // ln(w + u e^l)

@@ -24,10 +24,11 @@ const (
 type Options struct {
 	// Method restricts the answer to one method; the default is Auto.
 	Method Method
-	// Tolerance is how far apart the bounds on epsilon may be, relative to epsilon, where computing longer helps; the
-	// default is 1e-4. It must lie between 1e-7 and 1.
+	// Tolerance is how far apart the bounds on epsilon may be, relative to epsilon, where
+	// computing longer helps; the default is 1e-4. It must lie between 1e-7 and 1.
 	Tolerance float64
-	// Orders are the Renyi orders that RDP tries, each above 1; the default is DefaultOrders().
+	// Orders are the Renyi orders that RDP tries, each above 1; the default is
+	// DefaultOrders().
 	Orders []float64
 	// Direction restricts the answer to one direction; the default is the larger of both.
 	// Where they differ, PLD alone knows them apart.
@@ -53,7 +54,8 @@ func (o *Options) validate() error {
 	return fmt.Errorf("%w: method %q", release.ErrParameter, o.Method)
 }
 
-// apart reports whether the two directions of some leaf are told apart, which PLD alone does.
+// apart reports whether the two directions of some leaf are told apart, which PLD alone
+// does.
 func (o *Options) apart(leaves []leaf, n release.Neighbours) (bool, error) {
 	if o.Direction == release.BothDirections {
 		return false, nil
@@ -215,7 +217,8 @@ func (o Options) answer(e event, n release.Neighbours, g release.Guarantee, want
 	return below(best, most, wantEpsilon), nil
 }
 
-// settled reports whether a formula for the leaves is the best there is, even without a bound from below.
+// settled reports whether a formula for the leaves is the best there is, even without a
+// bound from below.
 func settled(leaves []leaf) bool {
 	switch e := leaves[0].event.(type) {
 	case discreteGaussian: // unsampled vectors of bounded norm, L2 or L1, stay with zCDP, which certificates prove
@@ -233,7 +236,8 @@ func lower(g release.Guarantee, wantEpsilon bool) float64 {
 	return g.DeltaLower
 }
 
-// closedForm answers by a formula, if there is one leaf that has it or there are only Gaussians.
+// closedForm answers by a formula, if there is one leaf that has it or there are only
+// Gaussians.
 func closedForm(leaves []leaf, g release.Guarantee, wantEpsilon bool) (release.Guarantee, error) {
 	f, theorem, err := formula(leaves, g.Neighbours)
 	if err != nil {

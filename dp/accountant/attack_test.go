@@ -74,7 +74,8 @@ func (p protocol) run(value int, absent bool) view {
 	return out
 }
 
-// advantage returns the hockey-stick divergence of a from b: what the best attack on the pair (count, sum) reaches.
+// advantage returns the hockey-stick divergence of a from b: what the best attack on the
+// pair (count, sum) reaches.
 func advantage(a, b view, epsilon float64) float64 {
 	d := 0.0
 	for o, w := range a {
@@ -83,7 +84,8 @@ func advantage(a, b view, epsilon float64) float64 {
 	return d
 }
 
-// isolate is the attack by hand: it looks at sum + count alone, to which whoever holds -1 contributes nothing.
+// isolate is the attack by hand: it looks at sum + count alone, to which whoever holds -1
+// contributes nothing.
 func isolate(v view) view {
 	out := view{}
 	for o, w := range v {
@@ -92,8 +94,9 @@ func isolate(v view) view {
 	return out
 }
 
-// Whatever is claimed about sampling, for a hidden or a public count, no attack on the pair (count, sum) beats it, computed by
-// enumerating the protocol on few people. A claim of Poisson amplification without dummies would be beaten, and is not made.
+// Whatever is claimed about sampling, for a hidden or a public count, no attack on the
+// pair (count, sum) beats it, computed by enumerating the protocol on few people. A claim
+// of Poisson amplification without dummies would be beaten, and is not made.
 func TestCountAndSumAttack(t *testing.T) {
 	const variance = 4.0
 	inner := discrete(4, 1, release.Interval(1)) // distance 1 for the sum alone, as if the count said nothing
@@ -134,8 +137,9 @@ func TestCountAndSumAttack(t *testing.T) {
 			p := protocol{others: others, rate: rate, dummies: 12, dummyRate: .5, variance: variance}
 			name := fmt.Sprintf("dummies, rate %v, %d others", rate, others)
 			check(name, hidden(p), release.AddRemove, p.run(1, false), p.run(1, true))
-			// What hides only that a person's value is zero needs no dummies for the count, which does not change; but the
-			// amplification does: without them the victim's being kept shows.
+			// What hides only that a person's value is zero needs no dummies for the
+			// count, which does not change; but the amplification does: without them the
+			// victim's being kept shows.
 			check(name+", zero-out", hidden(p), release.ZeroOut, p.run(1, false), p.run(0, false))
 			// Everyone takes part, and the count is public.
 			all := protocol{others: others, rate: 1, variance: variance}
@@ -158,8 +162,8 @@ func TestCountAndSumAttack(t *testing.T) {
 	}
 }
 
-// Without dummies the attack wins against what Poisson sampling would have claimed for the sum alone; so the test above can fail,
-// and no such claim is to be had.
+// Without dummies the attack wins against what Poisson sampling would have claimed for
+// the sum alone; so the test above can fail, and no such claim is to be had.
 func TestUnhiddenCountWouldBeBroken(t *testing.T) {
 	inner := discrete(4, 1, release.Interval(1))
 	broken := 0

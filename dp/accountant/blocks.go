@@ -7,15 +7,17 @@ import (
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-// Very many releases are composed in two stages: blocks of about the root of their number on a fine grid, and then the
-// blocks on a grid that is as much coarser as a block's loss is wider. One grid for all would need a step below the loss of
-// one release and a window as wide as that of all, a transform of a hundred million points for 10^9 releases.
+// Very many releases are composed in two stages: blocks of about the root of their number
+// on a fine grid, and then the blocks on a grid that is as much coarser as a block's loss
+// is wider. One grid for all would need a step below the loss of one release and a window
+// as wide as that of all, a transform of a hundred million points for 10^9 releases.
 
 // manyReleases is from where on.
 const manyReleases = 1 << 18
 
-// blocksOf returns how many releases are in a block, how many blocks there are, one to spare perhaps, and by which factor the
-// second grid is coarser than the first; 1, count, 1 for few releases.
+// blocksOf returns how many releases are in a block, how many blocks there are, one to
+// spare perhaps, and by which factor the second grid is coarser than the first; 1, count,
+// 1 for few releases.
 func (q question) blocksOf(count uint64) (each, times uint64, fine float64) {
 	if !q.blocks || count < manyReleases {
 		return 1, count, 1
@@ -31,9 +33,10 @@ func (q question) blocksOf(count uint64) (each, times uint64, fine float64) {
 	return each, times, math.Round(math.Sqrt(float64(each)))
 }
 
-// even reports whether no loss of a release of which there are very many stands out: the noise of a block's transform is
-// spread over as wide a range of losses as the block has, and the tilt of all blocks together must not weigh the far end of
-// it much more than the rest.
+// even reports whether no loss of a release of which there are very many stands out: the
+// noise of a block's transform is spread over as wide a range of losses as the block has,
+// and the tilt of all blocks together must not weigh the far end of it much more than the
+// rest.
 func (q question) even(terms []term) bool {
 	if !slices.ContainsFunc(terms, func(t term) bool { return t.count >= manyReleases }) {
 		return false
@@ -60,7 +63,8 @@ func (q question) even(terms []term) bool {
 	return span*math.Sqrt(2*logDelta/variance) < 2
 }
 
-// inBlocks returns the blocks of a term on the grid of step h: of at least as many releases above, of at most as many below.
+// inBlocks returns the blocks of a term on the grid of step h: of at least as many
+// releases above, of at most as many below.
 func (q question) inBlocks(t term, h float64) (up, low part, err error) {
 	each, times, fine := q.blocksOf(t.count)
 	below := t.pair
@@ -77,8 +81,8 @@ func (q question) inBlocks(t term, h float64) (up, low part, err error) {
 	return up, low, err
 }
 
-// block composes each releases of x without a tilt, which would be weak for so few of all of them, and returns so many
-// blocks of that.
+// block composes each releases of x without a tilt, which would be weak for so few of all
+// of them, and returns so many blocks of that.
 func (q question) block(x pair, each, times uint64, h, fine float64, upper bool) (part, error) {
 	b, ok := bin(x, snap([]term{{dominance: dominance{pair: x}, count: each}}, h/fine), q.tail)
 	if !ok {
@@ -128,7 +132,8 @@ func (l *convolution) losses(upper bool) *atoms {
 	return a
 }
 
-// snap is the function, for the terms that are not composed in blocks, which have a grid of their own.
+// snap is the function, for the terms that are not composed in blocks, which have a grid
+// of their own.
 func (q question) snap(terms []term, h float64) float64 {
 	var few []term
 	for _, t := range terms {

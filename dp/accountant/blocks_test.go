@@ -33,8 +33,8 @@ func TestBlocksOfGaussians(t *testing.T) {
 	}
 }
 
-// Where rare losses are far larger than the rest, blocks would be of no use. The limits are a little above the epsilon that one
-// fine grid proves.
+// Where rare losses are far larger than the rest, blocks would be of no use. The limits
+// are a little above the epsilon that one fine grid proves.
 func TestNoBlocksOfRareLosses(t *testing.T) {
 	g := epsilon(t, sampled(.7, 1e-5, 4*manyReleases), 1e-8, release.AddRemove)
 	if !(g.Epsilon > 0.1 && g.Epsilon < 0.15) {
@@ -77,7 +77,8 @@ func TestBlocksAndOneGrid(t *testing.T) {
 	}
 }
 
-// Where a loss may be infinite, a block's finite losses do not have all of the probability, above or below.
+// Where a loss may be infinite, a block's finite losses do not have all of the
+// probability, above or below.
 func TestBlocksOfInfiniteLosses(t *testing.T) {
 	l, err := convolveParts([]part{{grid{h: 1, origin: -1, p: []float64{.3, .2, .3}, inf: .2}, 4}}, 0, math.Log(1e-12))
 	if err != nil {

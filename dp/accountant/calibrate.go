@@ -7,9 +7,9 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-// Calibrate returns the least parameter of a mechanism's whole-number noise, its variance or
-// its scale, at which count releases are (epsilon, delta)-DP by the noise of one honest
-// server, rounded up. That of the mechanism itself is not looked at.
+// Calibrate returns the least parameter of a mechanism's whole-number noise, its variance
+// or its scale, at which count releases are (epsilon, delta)-DP by the noise of one
+// honest server, rounded up. That of the mechanism itself is not looked at.
 func Calibrate(m release.Mechanism, epsilon, delta float64, n release.Neighbours, count uint64) (release.Rational, error) {
 	switch m := m.(type) {
 	case release.DiscreteGaussian:

@@ -56,7 +56,8 @@ func Certify(list []release.Release, delta float64, n release.Neighbours) (*cert
 	return nil, err
 }
 
-// Prove completes a certificate of which claim and terms are given, so that it checks. It returns ErrUnsupported if it finds no proof.
+// Prove completes a certificate of which claim and terms are given, so that it checks. It
+// returns ErrUnsupported if it finds no proof.
 func Prove(c *certificate.Certificate) error {
 	c.Step, c.Laws, c.Masses = 0, nil, nil
 	err := c.Check()
@@ -91,7 +92,8 @@ func folded(t release.Term) uint64 {
 	return t.Count
 }
 
-// pairOf returns the pair of one release of a term, of all of them where they are folded into one.
+// pairOf returns the pair of one release of a term, of all of them where they are folded
+// into one.
 func pairOf(t release.Term) (pair, error) {
 	var x pair
 	e0 := t.Mu
@@ -212,7 +214,8 @@ func discretise(terms []term, c *certificate.Certificate, tail float64, added bo
 			return fmt.Errorf("%w: the losses spread too widely for a certificate", release.ErrUnsupported)
 		}
 		g := b.upper()
-		// Losses far below zero hardly matter; without them the curve stays clear of 1, and a small shift of the losses lifts it.
+		// Losses far below zero hardly matter; without them the curve stays clear of 1,
+		// and a small shift of the losses lifts it.
 		low, sum := 0, 0.0
 		for ; low < len(g.p)-1 && sum+g.p[low] < 1e-4/count; low++ {
 			sum += g.p[low]
@@ -231,8 +234,9 @@ func discretise(terms []term, c *certificate.Certificate, tail float64, added bo
 	return nil
 }
 
-// narrow rounds the masses of g to float32: each down, and what is left moves up to the next. The total is brought to just above
-// one by a mass that is large enough for the difference to be nothing to it.
+// narrow rounds the masses of g to float32: each down, and what is left moves up to the
+// next. The total is brought to just above one by a mass that is large enough for the
+// difference to be nothing to it.
 func narrow(g *grid) []float32 {
 	g.inf = outward.Up(g.inf)
 	out, total, rest := make([]float32, len(g.p)), g.inf, 0.0

@@ -9,8 +9,8 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-// near fails unless got is in [want - tol/1000, want + tol]: answers are rounded up. Reference values are themselves
-// rounded, which the tolerances cover.
+// near fails unless got is in [want - tol/1000, want + tol]: answers are rounded up.
+// Reference values are themselves rounded, which the tolerances cover.
 func near(t *testing.T, name string, got, want, tol float64) {
 	t.Helper()
 	if !(math.Abs(got-want) <= tol) {
@@ -142,14 +142,16 @@ func TestReferenceClosedForms(t *testing.T) {
 		t.Fatal(err)
 	}
 	near(t, "row 31, rho", rho, .005, 1e-9)
-	// Row 63 is tau of the literature's bound on a sum of two discrete Gaussians. Ours, which is proved, takes its place: it
-	// counts the term e^(-pi^2 s2) four times where tau counts it ten times.
+	// Row 63 is tau of the literature's bound on a sum of two discrete Gaussians. Ours,
+	// which is proved, takes its place: it counts the term e^(-pi^2 s2) four times where
+	// tau counts it ten times.
 	for _, r := range []struct{ s2, tau float64 }{{1, 5.172319e-4}, {4, 7.157166e-17}} {
 		near(t, "row 63", latticeSlop(2, r.s2), .4*r.tau, 1e-3*r.tau)
 	}
 }
 
-// Terms below one ulp of 1 count too: there may be 10^12 of them. To the first order a term is 4q.
+// Terms below one ulp of 1 count too: there may be 10^12 of them. To the first order a
+// term is 4q.
 func TestLatticeSlopOfManyDraws(t *testing.T) {
 	const k = 1e12
 	for _, s2 := range []float64{1.7, 1.8, 2, 3} {
@@ -167,8 +169,8 @@ func TestLatticeSlopOfManyDraws(t *testing.T) {
 	}
 }
 
-// bruteDelta is delta(epsilon) of a discrete mechanism with shift d in each of k coordinates, by summing over the
-// whole grid of k outcomes.
+// bruteDelta is delta(epsilon) of a discrete mechanism with shift d in each of k
+// coordinates, by summing over the whole grid of k outcomes.
 func bruteDelta(p func(y int) float64, r, d, k int, epsilon float64) float64 {
 	var walk func(k int, a, b float64) float64
 	walk = func(k int, a, b float64) float64 {
@@ -236,8 +238,8 @@ func TestDiscreteAgainstBruteForce(t *testing.T) {
 			}
 		}
 	}
-	// One server's noise in two coordinates is what two servers' noise is in one, up to the loss: check the charge for
-	// the sum of two draws against its exact law.
+	// One server's noise in two coordinates is what two servers' noise is in one, up to
+	// the loss: check the charge for the sum of two draws against its exact law.
 	s2 := 2.5
 	p1 := gaussianPMF(s2)
 	p2 := convolve(p1, p1, 4*len(p1))
@@ -286,7 +288,8 @@ func TestLatticeEngines(t *testing.T) {
 
 func TestMills(t *testing.T) {
 	for x := -8.0; x < 60; x += .25 {
-		// An independent value: Simpson's rule on the integral of e^(-xt - t^2/2) over t >= 0.
+		// An independent value: Simpson's rule on the integral of e^(-xt - t^2/2) over t
+		// >= 0.
 		const n = 40000
 		top := 40.0
 		if x > 1 {

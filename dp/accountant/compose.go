@@ -48,7 +48,8 @@ func logMoment(parts []part, lambda float64) float64 {
 	return k
 }
 
-// tilt returns p e^(lambda loss)/M(lambda), a probability distribution, with its mean and variance.
+// tilt returns p e^(lambda loss)/M(lambda), a probability distribution, with its mean and
+// variance.
 func (g grid) tilt(lambda float64) (w []float64, mean, variance float64) {
 	const resync = 64
 	shift := g.logMoment(lambda)
@@ -84,13 +85,15 @@ func (errTooFine) Error() string {
 
 const (
 	maxTransform = 1 << 22
-	// negligible is ln of a bound on powers that are taken for 0, and leftOut what that and the other factors may come to.
+	// negligible is ln of a bound on powers that are taken for 0, and leftOut what that
+	// and the other factors may come to.
 	negligible = -60
 	leftOut    = 1e-26
 	// maxEnd is how far a window is extended to the end of the losses without asking what
 	// it costs, in steps.
 	maxEnd = 1 << 16
-	// logWrap is ln of the (tilted) probability that may fall outside the window and wrap around.
+	// logWrap is ln of the (tilted) probability that may fall outside the window and wrap
+	// around.
 	logWrap = -17
 )
 
@@ -107,8 +110,8 @@ type convolution struct {
 	wrapped   float64   // bounds the tilted mass from outside the window, wherever it landed
 }
 
-// convolveParts convolves the parts under the tilt e^(lambda loss), on a window outside of which there is tilted mass of at most
-// e^wrap on either side.
+// convolveParts convolves the parts under the tilt e^(lambda loss), on a window outside
+// of which there is tilted mass of at most e^wrap on either side.
 func convolveParts(parts []part, lambda, wrap float64) (*convolution, error) {
 	h := parts[0].h
 	k := 0.0
@@ -157,7 +160,8 @@ func convolveParts(parts []part, lambda, wrap float64) (*convolution, error) {
 		}
 		z := f.forward(x)
 		c := float64(p.count)
-		// Most coefficients of many releases are nothing: their powers are below e^negligible, whatever the other factors do.
+		// Most coefficients of many releases are nothing: their powers are below
+		// e^negligible, whatever the other factors do.
 		least := math.Exp(negligible / c)
 		for j, v := range z {
 			if math.IsInf(worst[j], -1) {
@@ -184,7 +188,8 @@ func convolveParts(parts []part, lambda, wrap float64) (*convolution, error) {
 			product = z
 		}
 	}
-	// The error of one entry of the inverse is at most the mean error of the coefficients, plus the rounding.
+	// The error of one entry of the inverse is at most the mean error of the
+	// coefficients, plus the rounding.
 	noise, size := 0.0, 0.0
 	for j := range worst {
 		twice := 2.0
@@ -203,16 +208,18 @@ func convolveParts(parts []part, lambda, wrap float64) (*convolution, error) {
 	return &convolution{h: h, lowest: lowest, g: f.inverse(product), first: first, size: int(need), noise: noise, k: k, keep: keep, outside: outside, wrapped: 2 * math.Exp(wrap)}, nil
 }
 
-// compose convolves the parts under the tilt e^(lambda loss). The tilt puts the mass where epsilon will be read, so that
-// the rounding errors of the transform are small relative to delta there, however small delta is. The result is an
-// upper bound, or a lower one, on the curve of the composition of the parts.
+// compose convolves the parts under the tilt e^(lambda loss). The tilt puts the mass
+// where epsilon will be read, so that the rounding errors of the transform are small
+// relative to delta there, however small delta is. The result is an upper bound, or a
+// lower one, on the curve of the composition of the parts.
 func compose(parts []part, lambda float64, upper bool) (*composed, error) {
 	l, err := convolveParts(parts, lambda, logWrap)
 	if err != nil {
 		return nil, err
 	}
 	h, g, k, n, noise := l.h, l.g, l.k, len(l.g), l.noise
-	// Read the tilted masses off, from the top down to losses of about zero, while untilting.
+	// Read the tilted masses off, from the top down to losses of about zero, while
+	// untilting.
 	c := &composed{h: h, size: l.size}
 	c.base = -math.Expm1(l.keep)
 	if upper {
@@ -252,7 +259,8 @@ func compose(parts []part, lambda float64, upper bool) (*composed, error) {
 		weight *= r
 	}
 	if !upper {
-		// Mass may have wrapped in from outside: at most e^logWrap of the tilted mass, wherever it landed.
+		// Mass may have wrapped in from outside: at most e^logWrap of the tilted mass,
+		// wherever it landed.
 		for i := range c.delta {
 			c.delta[i] = max(0, c.delta[i]-wrapped*math.Exp(k-lambda*(c.origin+float64(i)*h)))
 		}
@@ -276,8 +284,9 @@ func modulo(a, n int) int {
 	return a
 }
 
-// windowOf returns an interval outside of which the tilted sum has probability at most e^wrap, by Chernoff's bound on
-// either side, and a bound on the true probability above it.
+// windowOf returns an interval outside of which the tilted sum has probability at most
+// e^wrap, by Chernoff's bound on either side, and a bound on the true probability above
+// it.
 func windowOf(parts []part, lambda, k, std, lowest, highest, wrap float64) (low, high, outside float64) {
 	h := parts[0].h
 	side := func(sign float64) (edge, logTail float64) {
@@ -288,7 +297,8 @@ func windowOf(parts []part, lambda, k, std, lowest, highest, wrap float64) (low,
 		if !(std > 0) {
 			return end, math.Inf(-1)
 		}
-		// Chernoff at s has probability e^wrap beyond (K(lambda+s) - K(lambda) - wrap)/s; take the best s.
+		// Chernoff at s has probability e^wrap beyond (K(lambda+s) - K(lambda) - wrap)/s;
+		// take the best s.
 		beyond := func(t float64) float64 {
 			s := sign * math.Exp(t)
 			return sign * (logMoment(parts, lambda+s) - k - (wrap - 1)) / s
@@ -324,7 +334,8 @@ func (c *composed) at(epsilon float64) float64 {
 	return c.delta[i] + min(max(t, 0), 1)*(c.delta[i+1]-c.delta[i])
 }
 
-// epsilon returns where the curve falls to delta: +infinity if it never does, -infinity if it is below from the start.
+// epsilon returns where the curve falls to delta: +infinity if it never does, -infinity
+// if it is below from the start.
 func (c *composed) epsilon(delta float64) float64 {
 	n := len(c.delta)
 	if c.base > delta {
@@ -342,7 +353,8 @@ func (c *composed) epsilon(delta float64) float64 {
 	return math.Inf(-1)
 }
 
-// tiltFor returns the tilt that suits the question "which epsilon at this delta", and the Chernoff bound on epsilon.
+// tiltFor returns the tilt that suits the question "which epsilon at this delta", and the
+// Chernoff bound on epsilon.
 func tiltFor(parts []part, delta float64) (lambda, epsilon float64) {
 	target := -math.Log(delta)
 	f := func(t float64) float64 {
@@ -353,7 +365,8 @@ func tiltFor(parts []part, delta float64) (lambda, epsilon float64) {
 	return math.Exp(t), f(t)
 }
 
-// tiltAt returns the tilt for "which delta at this epsilon", and the Chernoff bound on ln delta.
+// tiltAt returns the tilt for "which delta at this epsilon", and the Chernoff bound on ln
+// delta.
 func tiltAt(parts []part, epsilon float64) (lambda, logDelta float64) {
 	f := func(t float64) float64 {
 		l := math.Exp(t)
@@ -363,11 +376,12 @@ func tiltAt(parts []part, epsilon float64) (lambda, logDelta float64) {
 	return math.Exp(t), f(t)
 }
 
-// discount is ln max over y > 0 of (1 - e^-y) e^(-l y): a loss y above epsilon counts for 1 - e^-y only.
+// discount is ln max over y > 0 of (1 - e^-y) e^(-l y): a loss y above epsilon counts for
+// 1 - e^-y only.
 func discount(l float64) float64 { return -l*math.Log1p(1/l) - math.Log1p(l) }
 
-// largestTilt is ln of the largest tilt worth trying: beyond it, one step of the grid already changes the weight by
-// half as much again.
+// largestTilt is ln of the largest tilt worth trying: beyond it, one step of the grid
+// already changes the weight by half as much again.
 func largestTilt(parts []part) float64 { return math.Log(min(1e5, 0.5/parts[0].h)) }
 
 // goldenIn is goldenMin with fewer steps.

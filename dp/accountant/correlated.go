@@ -14,9 +14,11 @@ import (
 // as many rounds apart as the strategy has bands; selfCompose counts them. How many
 // rounds there are, or how often others take part, does not matter.
 type correlated struct {
-	// Sigma2 is the variance parameter of the independent draws behind the noise, in squared units of the sum.
+	// Sigma2 is the variance parameter of the independent draws behind the noise, in
+	// squared units of the sum.
 	Sigma2 release.Rational
-	// Norm2 is the squared norm of a column of the strategy, 1 or more (correlated.Strategy.Norm2).
+	// Norm2 is the squared norm of a column of the strategy, 1 or more
+	// (correlated.Strategy.Norm2).
 	Norm2 release.Rational
 	// Contribution is whole numbers.
 	Contribution release.Contribution
@@ -64,8 +66,8 @@ func (c correlated) divergence(n release.Neighbours) (func(float64) float64, err
 	return func(a float64) float64 { return a * rho }, err
 }
 
-// CalibrateCorrelated returns the least Sigma2, rounded up by less than one part in 2^20, at which count participations
-// are (epsilon, delta)-DP, and the guarantee that it gives.
+// CalibrateCorrelated returns the least Sigma2, rounded up by less than one part in 2^20,
+// at which count participations are (epsilon, delta)-DP, and the guarantee that it gives.
 func CalibrateCorrelated(epsilon, delta float64, norm2 release.Rational, c release.Contribution, n release.Neighbours, count uint64) (release.Rational, release.Guarantee, error) {
 	if err := checkDelta(delta); err != nil {
 		return release.Rational{}, release.Guarantee{}, err
@@ -81,7 +83,8 @@ func CalibrateCorrelated(epsilon, delta float64, norm2 release.Rational, c relea
 	if err != nil {
 		return release.Rational{}, release.Guarantee{}, err
 	}
-	// Every rho falls as 1/sigma^2; the least sigma^2 is one/rho for the largest rho that holds.
+	// Every rho falls as 1/sigma^2; the least sigma^2 is one/rho for the largest rho that
+	// holds.
 	sigma, err := leastSigma(func(sigma float64) bool {
 		return zcdpDelta(outward.Up(one*float64(count)/(sigma*sigma)), epsilon) <= delta
 	})

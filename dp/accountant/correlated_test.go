@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Reference values of zCDP to approximate DP (dp_accounting 0.6.0 and an own code agree on them), reached through the formula
-// rho = k |c|^2 L2^2/(2 sigma^2) worked by hand.
+// Reference values of zCDP to approximate DP (dp_accounting 0.6.0 and an own code agree
+// on them), reached through the formula rho = k |c|^2 L2^2/(2 sigma^2) worked by hand.
 func TestCorrelated(t *testing.T) {
 	for _, tc := range []struct {
 		e     correlated
@@ -53,7 +53,8 @@ func TestCorrelated(t *testing.T) {
 	}
 }
 
-// With one band it is never better than what is known of independent noise, and equal where that is zCDP too.
+// With one band it is never better than what is known of independent noise, and equal
+// where that is zCDP too.
 func TestCorrelatedOfOneBand(t *testing.T) {
 	for _, c := range []release.Contribution{release.Interval(3), release.OneHot(), release.Ball(50, 9)} {
 		for _, count := range []uint64{1, 7} {

@@ -61,8 +61,9 @@ func (d dummyCount) dominating(n release.Neighbours) (dominance, error) {
 	return dominance{pair: a, below: a.known(always, never), attained: true, theorem: "binomial count of dummies, summed exactly"}, nil
 }
 
-// Steps of the grid on which two pairs are put together, in parts of the spread of both; the first pair's are coarser. Each
-// step h adds about h^2/6 to the variance of the loss: some parts in 10^6 here.
+// Steps of the grid on which two pairs are put together, in parts of the spread of both;
+// the first pair's are coarser. Each step h adds about h^2/6 to the variance of the loss:
+// some parts in 10^6 here.
 const (
 	mixedSteps  = 1 << 14
 	mixedCoarse = 8
@@ -71,8 +72,9 @@ const (
 	mixedOutright = 1 << 14
 )
 
-// mixed returns a pair above that of two independent outcomes, the first of them discrete: both are moved to one grid by
-// connecting the dots, and the masses convolved term by term, so that they keep their relative precision.
+// mixed returns a pair above that of two independent outcomes, the first of them
+// discrete: both are moved to one grid by connecting the dots, and the masses convolved
+// term by term, so that they keep their relative precision.
 func mixed(x *atoms, y pair) (*atoms, error) {
 	if z, ok := y.(*atoms); ok && len(x.loss)*len(z.loss) <= mixedOutright {
 		return x.times(z), nil
@@ -123,7 +125,8 @@ func (a *atoms) times(b *atoms) *atoms {
 	return out
 }
 
-// joint returns the pair of a single event, or of a count of dummies together with another event.
+// joint returns the pair of a single event, or of a count of dummies together with
+// another event.
 func joint(e event, n release.Neighbours) (dominance, error) {
 	if c, ok := e.(composition); ok && len(c) == 2 {
 		for i := range c {
@@ -191,8 +194,8 @@ func (s fixedSample) dominating(n release.Neighbours) (dominance, error) {
 	return dominance{pair: newFixed(d.pair, s.Rate), symmetric: true, slop: d.slop, theorem: fixedTheorem}, nil
 }
 
-// fixedPair has the curve of ((1-r) Q + r P, Q) for losses above 0 and of (P, (1-r) P + r Q) below, and the mass that
-// is left at 0.
+// fixedPair has the curve of ((1-r) Q + r P, Q) for losses above 0 and of (P, (1-r) P + r
+// Q) below, and the mass that is left at 0.
 type fixedPair struct {
 	up, down pair
 	zero     float64

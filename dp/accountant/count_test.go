@@ -40,8 +40,9 @@ func attack(dummies uint64, dummyRate, sigma, rate, epsilon float64) float64 {
 }
 
 func TestCountAttack(t *testing.T) {
-	// Without dummies (a rate near zero) the attack beats what Poisson sampling would claim at distance 1: so that claim is
-	// refused where the count is public, and stands only together with a count that dummies hide.
+	// Without dummies (a rate near zero) the attack beats what Poisson sampling would
+	// claim at distance 1: so that claim is refused where the count is public, and stands
+	// only together with a count that dummies hide.
 	const sigma, rate = 1.0, .1
 	inner := gaussian{sigma, release.Signed(1)}
 	for _, e := range []float64{.3, 1.5} {
@@ -74,7 +75,8 @@ func TestCountAttack(t *testing.T) {
 				t.Errorf("%+v, epsilon %v: %v is below the sum alone, %v", dummies, e, g.Delta, naive.Delta)
 			}
 		}
-		// A public count with sampling without replacement: the person is kept or not and then holds +C or -C.
+		// A public count with sampling without replacement: the person is kept or not and
+		// then holds +C or -C.
 		fixed, err := deltaOf(fixedSample{inner, rate}, e, release.ReplaceOne)
 		if err != nil {
 			t.Fatal(err)

@@ -13,8 +13,9 @@ import (
 type discreteGaussian struct {
 	Sigma2       release.Rational
 	Contribution release.Contribution
-	// Honest is how many servers, or devices, each add such noise and keep it to themselves: 1 (also if 0) unless more are
-	// trusted to. At most release.MaxDraws. The noise of the others is post-processing.
+	// Honest is how many servers, or devices, each add such noise and keep it to
+	// themselves: 1 (also if 0) unless more are trusted to. At most release.MaxDraws. The
+	// noise of the others is post-processing.
 	Honest int
 }
 
@@ -86,8 +87,9 @@ func (g discreteGaussian) exact(n release.Neighbours, count float64) (curve, str
 // maxSlop is where a distribution is no longer taken for another one.
 const maxSlop = 0.1
 
-// charge turns the curve of a pair N, N' into bounds for a pair P, Q that is within e^(+-total) of it, pointwise:
-// P <= e^total N and Q >= e^-total N', so P - e^e Q <= e^total (N - e^(e - 2 total) N'); and back.
+// charge turns the curve of a pair N, N' into bounds for a pair P, Q that is within
+// e^(+-total) of it, pointwise: P <= e^total N and Q >= e^-total N', so P - e^e Q <=
+// e^total (N - e^(e - 2 total) N'); and back.
 func charge(c curve, total float64) curve {
 	if total == 0 {
 		return c
@@ -116,8 +118,9 @@ func (g discreteGaussian) rho(n release.Neighbours) (float64, error) {
 	return outward.Up(s.L2 * s.L2 / (2 * g.Sigma2.Float())), nil
 }
 
-// CalibrateDiscreteGaussian returns the least sigma^2, rounded up by less than one part in 2^20, at which count
-// releases are (epsilon, delta)-DP with the noise of one honest server, and the guarantee that it gives.
+// CalibrateDiscreteGaussian returns the least sigma^2, rounded up by less than one part
+// in 2^20, at which count releases are (epsilon, delta)-DP with the noise of one honest
+// server, and the guarantee that it gives.
 func CalibrateDiscreteGaussian(epsilon, delta float64, c release.Contribution, n release.Neighbours, count uint64) (release.Rational, release.Guarantee, error) {
 	if err := checkDelta(delta); err != nil {
 		return release.Rational{}, release.Guarantee{}, err
@@ -168,7 +171,8 @@ func CalibrateDiscreteGaussian(epsilon, delta float64, c release.Contribution, n
 	return r, g, err
 }
 
-// dyadic returns num 2^exponent in lowest terms; num is at most 2^22 and exponent at most 40.
+// dyadic returns num 2^exponent in lowest terms; num is at most 2^22 and exponent at most
+// 40.
 func dyadic(num uint64, exponent int) release.Rational {
 	r := release.Rational{Num: num, Den: 1}
 	for ; exponent < 0; exponent++ {
@@ -239,8 +243,9 @@ func (d discreteLaplace) response(s release.Sensitivity) float64 {
 	return outward.Above(s.Max * float64(d.Scale.Den) / float64(d.Scale.Num))
 }
 
-// discreteLaplaceDelta bounds delta(epsilon) for a shift d. The loss is (d - 2y) rate for 0 <= y <= d, so it exceeds
-// epsilon for y <= j = ceil((d - epsilon/rate)/2) - 1, and delta = P(Y <= j) - e^epsilon P(Y <= j - d).
+// discreteLaplaceDelta bounds delta(epsilon) for a shift d. The loss is (d - 2y) rate for
+// 0 <= y <= d, so it exceeds epsilon for y <= j = ceil((d - epsilon/rate)/2) - 1, and
+// delta = P(Y <= j) - e^epsilon P(Y <= j - d).
 func discreteLaplaceDelta(rate, d, epsilon float64) (lower, upper float64) {
 	if epsilon >= outward.Above(d*rate) {
 		return 0, 0

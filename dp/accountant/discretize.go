@@ -10,7 +10,8 @@ type grid struct {
 	inf       float64
 }
 
-// binned is a pair cut into the intervals (origin + i h, origin + (i+1) h], i = 0 .. n-1, and the two ends.
+// binned is a pair cut into the intervals (origin + i h, origin + (i+1) h], i = 0 .. n-1,
+// and the two ends.
 type binned struct {
 	h, origin float64
 	p, q      []float64
@@ -23,7 +24,8 @@ type binned struct {
 // maxBins bounds the intervals of one pair.
 const maxBins = 1 << 22
 
-// bin cuts x into intervals of width h, one end of which is the anchor, leaving at most tail on each side outside.
+// bin cuts x into intervals of width h, one end of which is the anchor, leaving at most
+// tail on each side outside.
 func bin(x pair, h, tail float64) (*binned, bool) {
 	lo, hi := x.reach(tail)
 	anchor, _ := x.anchors()
@@ -65,9 +67,9 @@ func bin(x pair, h, tail float64) (*binned, bool) {
 	return &binned{h, edges[1], p[1 : n+1], q[1 : n+1], at, p[0], p[n+1], inf}, true
 }
 
-// split returns how much of interval i's P-mass goes to its upper end so that both masses are kept ("connect the
-// dots"; Doroshenko, Ghazi, Kamath, Kumar and Manurangsi 2022): the curve of the result is the chord of the true one
-// between the ends.
+// split returns how much of interval i's P-mass goes to its upper end so that both masses
+// are kept ("connect the dots"; Doroshenko, Ghazi, Kamath, Kumar and Manurangsi 2022):
+// the curve of the result is the chord of the true one between the ends.
 func (b *binned) split(i int) float64 {
 	y, ok := b.ratio(i)
 	if !ok {
@@ -89,7 +91,8 @@ func (b *binned) ratio(i int) (y float64, ok bool) {
 	return math.Exp(math.Log(p) - math.Log(q) - b.origin - float64(i)*b.h), true
 }
 
-// upper returns a measure whose curve lies above the pair's everywhere and meets it at the grid points.
+// upper returns a measure whose curve lies above the pair's everywhere and meets it at
+// the grid points.
 func (b *binned) upper() grid {
 	n := len(b.p)
 	g := grid{h: b.h, origin: b.origin, p: make([]float64, n+1), inf: b.pInf + b.pHigh}
@@ -103,10 +106,11 @@ func (b *binned) upper() grid {
 	return g
 }
 
-// lower returns a measure whose curve lies below the pair's everywhere. See docs/proofs/pld-bounds.md: where upper
-// follows the chords of the true curve H, a function of x = e^epsilon, this one follows chords between points that lie
-// c[i] below H, and c is so large that every chord stays below the corner that the tangents of H at its two ends form.
-// Concave kinks that remain are cut off by the convex hull.
+// lower returns a measure whose curve lies below the pair's everywhere. See
+// docs/proofs/pld-bounds.md: where upper follows the chords of the true curve H, a
+// function of x = e^epsilon, this one follows chords between points that lie c[i] below
+// H, and c is so large that every chord stays below the corner that the tangents of H at
+// its two ends form. Concave kinks that remain are cut off by the convex hull.
 func (b *binned) lower() grid {
 	n := len(b.p)
 	m := append([]float64(nil), b.at...) // P-mass at point i
@@ -128,8 +132,8 @@ func (b *binned) lower() grid {
 		gap[i] = v * -math.Expm1(-b.h) * (1 - t)
 	}
 	m[n] += b.pHigh
-	// Above the last point the curve is 0, so c ends with 0; where the mass above is too small to carry the c before
-	// it, it moves down, along with the interval below it.
+	// Above the last point the curve is 0, so c ends with 0; where the mass above is too
+	// small to carry the c before it, it moves down, along with the interval below it.
 	for ; n > 1; n-- {
 		c := gap[n-2]
 		if at[n-1] < 1 {
@@ -183,8 +187,9 @@ func (b *binned) floor(n int) []float64 {
 	return out
 }
 
-// hull removes the points of negative mass: leaving out a kink at x between its neighbours moves its mass to them so
-// that the curve is unchanged beyond. It fails if the last point ends up negative.
+// hull removes the points of negative mass: leaving out a kink at x between its
+// neighbours moves its mass to them so that the curve is unchanged beyond. It fails if
+// the last point ends up negative.
 func hull(m []float64, h float64) bool {
 	stack := make([]int, 0, len(m))
 	for j := 0; j < len(m)-1; j++ {
@@ -199,7 +204,8 @@ func hull(m []float64, h float64) bool {
 			}
 			left := stack[len(stack)-1]
 			dl, dr := float64(i-left)*h, float64(k-i)*h
-			// x_left/x_i (x_k - x_i)/(x_k - x_left) and x_k/x_i (x_i - x_left)/(x_k - x_left)
+			// x_left/x_i (x_k - x_i)/(x_k - x_left) and x_k/x_i (x_i - x_left)/(x_k -
+			// x_left)
 			m[left] += mass * math.Expm1(dr) / math.Expm1(dl+dr)
 			m[k] += mass * math.Expm1(-dl) / math.Expm1(-dl-dr)
 			i = left

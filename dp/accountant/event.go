@@ -9,7 +9,8 @@ import (
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-// An Event describes what is released about the data. The events of this package are the only ones.
+// An Event describes what is released about the data. The events of this package are the
+// only ones.
 type event interface{ event() }
 
 // A closed event has bounds on delta(epsilon) of count releases by a formula.
@@ -24,14 +25,16 @@ type dominated interface {
 	dominating(n release.Neighbours) (dominance, error)
 }
 
-// A dominance is the pair for the direction in which a record is removed (or the one way in which it is replaced).
+// A dominance is the pair for the direction in which a record is removed (or the one way
+// in which it is replaced).
 type dominance struct {
 	pair pair
 	// below is a pair that the event exceeds; nil if pair itself is exact.
 	below pair
 	// symmetric: the other direction has the same curve; else it has the pair swapped.
 	symmetric bool
-	// attained: some neighbours reach the pair, so lower bounds on its curve are lower bounds for the event.
+	// attained: some neighbours reach the pair, so lower bounds on its curve are lower
+	// bounds for the event.
 	attained bool
 	// slop is ln of the factor by which the computed distributions may be off, each way,
 	// if more than massError.
@@ -176,9 +179,10 @@ func (a approxDP) exact(_ release.Neighbours, count float64) (curve, string, err
 	}, kovTheorem, nil
 }
 
-// PoissonSampledApproxDP returns what (epsilon, delta)-DP becomes when each record is kept with probability q,
-// secretly: (ln(1 + q (e^epsilon - 1)), q delta), rounded up, for AddRemove neighbours (Li, Qardaji and Su 2012;
-// Balle, Barthe and Gaboardi 2018, theorem 8).
+// PoissonSampledApproxDP returns what (epsilon, delta)-DP becomes when each record is
+// kept with probability q, secretly: (ln(1 + q (e^epsilon - 1)), q delta), rounded up,
+// for AddRemove neighbours (Li, Qardaji and Su 2012; Balle, Barthe and Gaboardi 2018,
+// theorem 8).
 func PoissonSampledApproxDP(epsilon, delta, q float64) (release.Guarantee, error) {
 	if err := checkEpsilon(epsilon); err != nil {
 		return release.Guarantee{}, err

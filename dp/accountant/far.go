@@ -6,13 +6,15 @@ import (
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-// A rare large loss, as in a release about one person in a million, spoils the tilt of compose: under it the large losses weigh
-// more than those near epsilon, and the bounds on what the transform does to the latter become poor. They are counted apart
-// then. With P = N + F, the losses up to some point and those beyond it, of total mass f,
+// A rare large loss, as in a release about one person in a million, spoils the tilt of
+// compose: under it the large losses weigh more than those near epsilon, and the bounds
+// on what the transform does to the latter become poor. They are counted apart then. With
+// P = N + F, the losses up to some point and those beyond it, of total mass f,
 //
 //	P^T = N^T + T N^(T-1) F + R,  0 <= |R| <= (T f)^2/2,
 //
-// and the curves, which are linear in the measure, add up. Both parts suit a tilt of their own.
+// and the curves, which are linear in the measure, add up. Both parts suit a tilt of
+// their own.
 
 // apart is a bound on the curve of count compositions, from measures above or below.
 type apart struct {
@@ -21,7 +23,8 @@ type apart struct {
 	rest      float64
 }
 
-// newApart splits p at the given loss, or further up where more than rest would be left out. It fails if nothing is there.
+// newApart splits p at the given loss, or further up where more than rest would be left
+// out. It fails if nothing is there.
 func newApart(p part, at, rest, delta float64, upper bool) (*apart, bool) {
 	t := float64(p.count)
 	cut := len(p.p)
@@ -71,7 +74,8 @@ func (a *apart) at(epsilon float64, upper bool) float64 {
 	return sum
 }
 
-// epsilon returns where the curve falls to delta, on the side asked for; most is a point where it is below.
+// epsilon returns where the curve falls to delta, on the side asked for; most is a point
+// where it is below.
 func (a *apart) epsilon(delta, most float64, upper bool) float64 {
 	if a.at(0, upper) <= delta {
 		return 0
@@ -90,7 +94,8 @@ func (a *apart) epsilon(delta, most float64, upper bool) float64 {
 	return low
 }
 
-// farLosses answers like once, counting rare large losses apart, where what is known is too wide.
+// farLosses answers like once, counting rare large losses apart, where what is known is
+// too wide.
 func (q question) farLosses(terms []term, h float64, known bounds) bounds {
 	if len(terms) != 1 || terms[0].count < 2 || q.blocks || math.IsInf(known.upper, 0) || !(known.upper > 0) {
 		return known

@@ -7,8 +7,9 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-// Few releases about very few people: what one of them tells in rare cases outweighs all else under a tilt. The answers are
-// between dp-accounting 0.6.0's optimistic and pessimistic ones at an interval of 10^-5.
+// Few releases about very few people: what one of them tells in rare cases outweighs all
+// else under a tilt. The answers are between dp-accounting 0.6.0's optimistic and
+// pessimistic ones at an interval of 10^-5.
 func TestFarLosses(t *testing.T) {
 	for _, c := range []struct {
 		sigma, rate float64
@@ -25,7 +26,8 @@ func TestFarLosses(t *testing.T) {
 	}
 }
 
-// Releases that single a person out once in 10,000 times, against the sum over all of their outcomes.
+// Releases that single a person out once in 10,000 times, against the sum over all of
+// their outcomes.
 func TestFarLossesExactly(t *testing.T) {
 	const e0, rate = 9.0, 1e-4
 	p := 1 / (1 + math.Exp(-e0))

@@ -100,7 +100,8 @@ func (f *fft) inverse(z []complex128) []float64 {
 		even := half(a + conj(b))
 		odd := half(a-conj(b)) * conj(f.root(j))
 		odd = complex(-imag(odd), real(odd)) // i odd
-		// Conjugated, because the backward transform is the conjugate of the forward one of the conjugate.
+		// Conjugated, because the backward transform is the conjugate of the forward one
+		// of the conjugate.
 		z[j] = conj(even + odd)
 		if j < m-j {
 			z[m-j] = even - odd
@@ -124,9 +125,10 @@ func (f *fft) root(j int) complex128 {
 	return f.twiddle[j]
 }
 
-// fftError bounds the error of a computed coefficient of a transform of length n, in units of the sum of the absolute
-// values that went in: each of the log2(n) + 1 rounds adds at most 16 units of rounding, half of them from twiddle factors
-// (Higham 2002, section 24.1; docs/proofs/certificates.md, section 3).
+// fftError bounds the error of a computed coefficient of a transform of length n, in
+// units of the sum of the absolute values that went in: each of the log2(n) + 1 rounds
+// adds at most 16 units of rounding, half of them from twiddle factors (Higham 2002,
+// section 24.1; docs/proofs/certificates.md, section 3).
 func fftError(n int) float64 { return 16 * 0x1p-53 * float64(bits.Len(uint(n))+1) }
 
 func conj(z complex128) complex128 { return complex(real(z), -imag(z)) }

@@ -44,7 +44,8 @@ func (g gaussian) exact(n release.Neighbours, count float64) (curve, string, err
 	}, gaussianTheorem, nil
 }
 
-// CalibrateGaussian returns the least Sigma, rounded up, at which count releases are (epsilon, delta)-DP.
+// CalibrateGaussian returns the least Sigma, rounded up, at which count releases are
+// (epsilon, delta)-DP.
 func CalibrateGaussian(epsilon, delta float64, c release.Contribution, n release.Neighbours, count uint64) (float64, release.Guarantee, error) {
 	if err := checkDelta(delta); err != nil {
 		return 0, release.Guarantee{}, err
@@ -74,8 +75,9 @@ func CalibrateGaussian(epsilon, delta float64, c release.Contribution, n release
 	return sigma, g, err
 }
 
-// ClassicalGaussianSigma returns sqrt(2 ln(1.25/delta)) sensitivity/epsilon, rounded up: the textbook noise (Dwork and
-// Roth 2014, theorem A.1), proved for epsilon < 1 and accepted here up to 1. Prefer CalibrateGaussian.
+// ClassicalGaussianSigma returns sqrt(2 ln(1.25/delta)) sensitivity/epsilon, rounded up:
+// the textbook noise (Dwork and Roth 2014, theorem A.1), proved for epsilon < 1 and
+// accepted here up to 1. Prefer CalibrateGaussian.
 func ClassicalGaussianSigma(epsilon, delta, sensitivity float64) (float64, error) {
 	if err := checkDelta(delta); err != nil {
 		return 0, err

@@ -11,14 +11,17 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-// patient says whether tests ask all that they have to ask, as CI does, or a part that was picked to take seconds.
+// patient says whether tests ask all that they have to ask, as CI does, or a part that
+// was picked to take seconds.
 func patient() bool { return os.Getenv("CI") == "true" }
 
-// TestPublishedAccountants puts the questions of testdata/grid.csv to this package. The answers there are those of two
-// published Python packages (named in the first line; test/interop/accounting made the table), as an interval where they
-// have one. Ours must lie inside it, agree within 1e-3, or be lower; and it must not fall below the interval by more,
-// since their lower ends are optimistic but for rounding. All rows are asked where CI=true; elsewhere one in eight, and of the
-// slow kinds fewer: one allocation in 48, and no one or two steps at a small rate for replace neighbours.
+// TestPublishedAccountants puts the questions of testdata/grid.csv to this package. The
+// answers there are those of two published Python packages (named in the first line;
+// test/interop/accounting made the table), as an interval where they have one. Ours must
+// lie inside it, agree within 1e-3, or be lower; and it must not fall below the interval
+// by more, since their lower ends are optimistic but for rounding. All rows are asked
+// where CI=true; elsewhere one in eight, and of the slow kinds fewer: one allocation in
+// 48, and no one or two steps at a small rate for replace neighbours.
 func TestPublishedAccountants(t *testing.T) {
 	text, err := os.ReadFile("testdata/grid.csv")
 	if err != nil {
@@ -101,7 +104,8 @@ func TestPublishedAccountants(t *testing.T) {
 		default:
 			t.Errorf("row %d (%v): ours is [%v, %v]", i, row, g.EpsilonLower, g.Epsilon)
 		}
-		// Two proofs cannot contradict each other: our upper bound and their lower one, and the other way round.
+		// Two proofs cannot contradict each other: our upper bound and their lower one,
+		// and the other way round.
 		if g.EpsilonLower > upper*(1+1e-6)+1e-9 || g.Epsilon < theirs*(1-1e-3)-1e-6 {
 			t.Errorf("row %d (%v): ours is [%v, %v], a contradiction", i, row, g.EpsilonLower, g.Epsilon)
 		}

@@ -6,7 +6,8 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-// maxCount bounds compositions and coordinates, so that sums and products of two fit in a float64 exactly.
+// maxCount bounds compositions and coordinates, so that sums and products of two fit in a
+// float64 exactly.
 const maxCount = 2_000_000_000_000
 
 // leastNormal is the least number with all its digits. Go's logarithm of a smaller one
@@ -44,8 +45,8 @@ func checkEpsilon(epsilon float64) error {
 // A curve bounds delta(epsilon) from both sides. Both bounds fall as epsilon grows.
 type curve func(epsilon float64) (lower, upper float64)
 
-// epsilon returns the least epsilon whose delta is proved to be at most delta, rounded up, and a bound below which
-// every epsilon is proved to fail.
+// epsilon returns the least epsilon whose delta is proved to be at most delta, rounded
+// up, and a bound below which every epsilon is proved to fail.
 func (c curve) epsilon(delta float64) (lower, upper float64, err error) {
 	if err := checkDelta(delta); err != nil {
 		return 0, 0, err
@@ -55,7 +56,8 @@ func (c curve) epsilon(delta float64) (lower, upper float64, err error) {
 		return 0, 0, err
 	}
 	if lo, _ := c(upper); lo == 0 {
-		// Perhaps nothing is known from below; a bound that is 0 even where epsilon is smallest is not worth a search.
+		// Perhaps nothing is known from below; a bound that is 0 even where epsilon is
+		// smallest is not worth a search.
 		if lo, _ := c(upper * 0.999); lo == 0 {
 			return 0, upper, nil
 		}
@@ -67,8 +69,9 @@ func (c curve) epsilon(delta float64) (lower, upper float64, err error) {
 	return min(lower, upper), upper, nil
 }
 
-// crossing returns a < b, close together, between which the falling f gets down to delta: f(a) > delta >= f(b). Both are
-// 0 if f(0) <= delta. It bisects, helped by the secant of ln f, which is nearly a parabola for most curves.
+// crossing returns a < b, close together, between which the falling f gets down to delta:
+// f(a) > delta >= f(b). Both are 0 if f(0) <= delta. It bisects, helped by the secant of
+// ln f, which is nearly a parabola for most curves.
 func crossing(f func(float64) float64, delta float64) (a, b float64, err error) {
 	fa := f(0)
 	if fa <= delta {
@@ -91,7 +94,8 @@ func crossing(f func(float64) float64, delta float64) (a, b float64, err error) 
 		}
 		if i%3 != 2 && fb > 0 {
 			t := (math.Log(fa) - math.Log(delta)) / (math.Log(fa) - math.Log(fb))
-			// Aim beyond the root, alternating sides, so that the bracket shrinks from both.
+			// Aim beyond the root, alternating sides, so that the bracket shrinks from
+			// both.
 			if m = a + t*w; i%3 == 0 {
 				m += 1e-4*w + 1e-13*b
 			} else {
@@ -110,8 +114,8 @@ func crossing(f func(float64) float64, delta float64) (a, b float64, err error) 
 	return a, b, nil
 }
 
-// leastSigma returns the least x > 0, to a relative 2^-48 and rounded up, for which holds is true; holds is false
-// before and true after.
+// leastSigma returns the least x > 0, to a relative 2^-48 and rounded up, for which holds
+// is true; holds is false before and true after.
 func leastSigma(holds func(float64) bool) (float64, error) {
 	a, b := 1.0, 1.0
 	for !holds(b) {

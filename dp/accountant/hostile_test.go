@@ -45,8 +45,8 @@ func hostile(e event, f func(event)) {
 	walk(reflect.ValueOf(e), func(x reflect.Value) event { return x.Interface().(event) })
 }
 
-// Whatever number comes in, what comes out is a typed error or a guarantee that makes sense. Every 31st question is asked
-// but where CI=true.
+// Whatever number comes in, what comes out is a typed error or a guarantee that makes
+// sense. Every 31st question is asked but where CI=true.
 func TestHostileNumbers(t *testing.T) {
 	typed := func(err error) bool {
 		return errors.Is(err, release.ErrParameter) || errors.Is(err, release.ErrUnsupported) || errors.Is(err, release.ErrNoGuarantee)

@@ -48,7 +48,8 @@ func newLattice(k, d, s2 float64) *lattice {
 	return l
 }
 
-// gaussianPMF returns N_Z(0, v) on -r..r with r > 40 sigma, where e^(-z^2/2v) has underflowed.
+// gaussianPMF returns N_Z(0, v) on -r..r with r > 40 sigma, where e^(-z^2/2v) has
+// underflowed.
 func gaussianPMF(v float64) []float64 {
 	r := int(40*math.Sqrt(v)) + 2
 	p := make([]float64, 2*r+1)
@@ -63,7 +64,8 @@ func gaussianPMF(v float64) []float64 {
 	return p
 }
 
-// convolvePower returns the k-fold convolution of the symmetric p, cut to at most size entries around 0.
+// convolvePower returns the k-fold convolution of the symmetric p, cut to at most size
+// entries around 0.
 func convolvePower(p []float64, k, size int) []float64 {
 	var out []float64
 	for ; k > 0; k >>= 1 {
@@ -81,7 +83,8 @@ func convolvePower(p []float64, k, size int) []float64 {
 	return out
 }
 
-// convolve returns the convolution of two symmetric sequences of odd length, cut to at most size entries around 0.
+// convolve returns the convolution of two symmetric sequences of odd length, cut to at
+// most size entries around 0.
 func convolve(a, b []float64, size int) []float64 {
 	n := len(a) + len(b) - 1
 	out := make([]float64, n)
@@ -100,7 +103,8 @@ func convolve(a, b []float64, size int) []float64 {
 	return out
 }
 
-// latticeSlop bounds |ln P(z)/N_Z(z; k s2)| for the sum of k discrete Gaussians of variance s2.
+// latticeSlop bounds |ln P(z)/N_Z(z; k s2)| for the sum of k discrete Gaussians of
+// variance s2.
 func latticeSlop(k, s2 float64) float64 {
 	const explicit = 64
 	s := 0.0
@@ -152,14 +156,16 @@ func (l *lattice) sum(epsilon float64) (lower, upper float64) {
 	return outward.Padded(s, 10*outward.Formula, mass*outward.Off(epsilon, l.k*l.d*l.d/l.s2, 1)+outward.Underflow)
 }
 
-// smooth evaluates the sum for a large variance v = sigma^2 by the Euler-Maclaurin formula. With f(z) = e^(-z^2/2v),
-// A(n) = sum over z >= n of f(z)/f(n), and E = e^(epsilon - loss(n)) <= 1,
+// smooth evaluates the sum for a large variance v = sigma^2 by the Euler-Maclaurin
+// formula. With f(z) = e^(-z^2/2v), A(n) = sum over z >= n of f(z)/f(n), and E =
+// e^(epsilon - loss(n)) <= 1,
 //
 //	delta = f(n)/theta (A(n) - E A(n + kd)),  theta = sum over all z of f = sigma sqrt(2 pi) (1 + below e^-300000).
 //
-// With x = n/sigma: A(n) = sigma M(x) + 1/2 + x/(12 sigma) - (x^3-3x)/(720 sigma^3) + R, where |R| is at most
-// 2 zeta(6)/(2 pi)^6 times the total variation of f^(5) on [n, infinity) over f(n): He5(x)/sigma^5 for x >= 4, and at
-// most 67.3 e^(x^2/2)/sigma^5 for any x.
+// With x = n/sigma: A(n) = sigma M(x) + 1/2 + x/(12 sigma) - (x^3-3x)/(720 sigma^3) + R,
+// where |R| is at most 2 zeta(6)/(2 pi)^6 times the total variation of f^(5) on [n,
+// infinity) over f(n): He5(x)/sigma^5 for x >= 4, and at most 67.3 e^(x^2/2)/sigma^5 for
+// any x.
 func (l *lattice) smooth(epsilon, n float64) (lower, upper float64) {
 	sigma := math.Sqrt(l.v)
 	x := n / sigma

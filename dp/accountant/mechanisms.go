@@ -129,7 +129,8 @@ func (g discreteGaussian) dominating(n release.Neighbours) (dominance, error) {
 	k := float64(s.Coordinates)
 	s2 := g.Sigma2.Float()
 	if g.Honest > 1 {
-		// The sum of the servers' noise is a discrete Gaussian but for a factor that is no more than computed masses are off.
+		// The sum of the servers' noise is a discrete Gaussian but for a factor that is
+		// no more than computed masses are off.
 		if slop := k * latticeSlop(float64(g.Honest), s2); slop > massError/2 {
 			if k == 1 && 80*math.Sqrt(s2)*float64(g.Honest) <= maxSummed {
 				return dominance{pair: summedPair(s2, g.Honest, s.Max), symmetric: true, attained: true, theorem: summedTheorem}, nil
@@ -153,16 +154,17 @@ func (g discreteGaussian) dominating(n release.Neighbours) (dominance, error) {
 }
 
 const (
-	// roundingVariance is what is taken off a variance to tell discrete Gaussian noise from continuous noise that is rounded by a
-	// discrete Gaussian of this variance, and roundingSlop bounds ln of the factor between them, for one coordinate.
+	// roundingVariance is what is taken off a variance to tell discrete Gaussian noise
+	// from continuous noise that is rounded by a discrete Gaussian of this variance, and
+	// roundingSlop bounds ln of the factor between them, for one coordinate.
 	roundingVariance = 4
 	roundingSlop     = 1e-33
 
 	roundedTheorem = "discrete Gaussian noise as rounded Gaussian noise (docs/proofs/rounded-gaussians.md)"
 )
 
-// rounded is the pair of a vector of bounded norm: that of continuous Gaussian noise of a little less variance, which knows no
-// direction, at the largest distance.
+// rounded is the pair of a vector of bounded norm: that of continuous Gaussian noise of a
+// little less variance, which knows no direction, at the largest distance.
 func (g discreteGaussian) rounded(s release.Sensitivity) (dominance, error) {
 	honest, per := float64(max(1, g.Honest)), g.Sigma2.Float()
 	v := honest*per - roundingVariance
@@ -224,7 +226,8 @@ type poissonSample struct {
 
 const poissonTheorem = "Poisson sampling (Zhu, Dong and Wang 2022, theorem 11)"
 
-// exact knows one release: keeping a record with probability r turns the symmetric curve D of the release into
+// exact knows one release: keeping a record with probability r turns the symmetric curve
+// D of the release into
 //
 //	r D(ln(1 + (e^epsilon - 1)/r))                           when the record is removed,
 //	(1 - a (1-r)) D(ln(a r/(1 - a (1-r)))), a = e^epsilon,   when it is added (0 once a (1-r) >= 1),

@@ -7,7 +7,8 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-// The pair of a hidden count and a release lies above the exact product of the two, and hardly above it.
+// The pair of a hidden count and a release lies above the exact product of the two, and
+// hardly above it.
 func TestMixed(t *testing.T) {
 	for _, c := range []struct {
 		dummies dummyCount

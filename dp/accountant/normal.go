@@ -27,12 +27,13 @@ func mills(x float64) float64 {
 // normalTail returns P(N(0,1) > x).
 func normalTail(x float64) float64 { return math.Erfc(x/math.Sqrt2) / 2 }
 
-// gaussianDelta bounds delta(epsilon) of N(0,1) against N(mu,1) (Balle and Wang 2018, theorem 8):
+// gaussianDelta bounds delta(epsilon) of N(0,1) against N(mu,1) (Balle and Wang 2018,
+// theorem 8):
 //
 //	delta = Phi(-t) - e^epsilon Phi(-t-mu),  t = epsilon/mu - mu/2.
 //
-// Since e^epsilon phi(t+mu) = phi(t), that is phi(t) (M(t) - M(t+mu)) with the Mills ratio M, where nothing large
-// cancels.
+// Since e^epsilon phi(t+mu) = phi(t), that is phi(t) (M(t) - M(t+mu)) with the Mills
+// ratio M, where nothing large cancels.
 func gaussianDelta(mu, epsilon float64) (lower, upper float64) {
 	if mu == 0 {
 		return 0, 0

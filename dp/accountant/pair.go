@@ -10,22 +10,26 @@ import (
 // ln(P/Q). A pair dominates a mechanism if no neighbours are easier to tell apart;
 // dominating pairs compose (Zhu, Dong and Wang 2022, theorem 10).
 type pair interface {
-	// masses sets p[i] and q[i] to the probabilities of a loss in (edges[i], edges[i+1]], to a relative error of at most
-	// massError, without the atoms. Edges ascend and may be infinite; losses that are themselves infinite do not count.
+	// masses sets p[i] and q[i] to the probabilities of a loss in (edges[i], edges[i+1]],
+	// to a relative error of at most massError, without the atoms. Edges ascend and may
+	// be infinite; losses that are themselves infinite do not count.
 	masses(edges, p, q []float64)
 	// points calls f with each atom: its loss, and its probabilities under P and Q.
 	points(f func(loss, p, q float64))
-	// infinite returns the probability under P of outcomes that Q never has, and the other way round.
+	// infinite returns the probability under P of outcomes that Q never has, and the
+	// other way round.
 	infinite() (p, q float64)
-	// reach returns bounds beyond which a finite loss has probability at most tail on each side, under P and under Q.
+	// reach returns bounds beyond which a finite loss has probability at most tail on
+	// each side, under P and under Q.
 	reach(tail float64) (lo, hi float64)
 	// anchors returns two losses that a grid should have among its points, because there
 	// are atoms or ends of the distribution there. They may be equal.
 	anchors() (a, b float64)
 }
 
-// massError bounds the relative error of masses: true and computed pairs are within a factor e^(+-massError) of each
-// other, outcome by outcome, which the composition charges.
+// massError bounds the relative error of masses: true and computed pairs are within a
+// factor e^(+-massError) of each other, outcome by outcome, which the composition
+// charges.
 const massError = 1e-13
 
 // swapped is (Q, P).
@@ -67,9 +71,9 @@ func reverse(x []float64) {
 	}
 }
 
-// poisson is ((1-rate) Q + rate P, Q): one person's record, which makes P out of Q, is kept with probability rate. It
-// dominates the sampled mechanism when that record is removed, and swapped when it is added (Zhu, Dong and Wang 2022,
-// theorem 11).
+// poisson is ((1-rate) Q + rate P, Q): one person's record, which makes P out of Q, is
+// kept with probability rate. It dominates the sampled mechanism when that record is
+// removed, and swapped when it is added (Zhu, Dong and Wang 2022, theorem 11).
 type poisson struct {
 	pair
 	rate float64
@@ -193,8 +197,9 @@ func normalInterval(a, b float64) float64 {
 	return (math.Erf(b/math.Sqrt2) + math.Erf(-a/math.Sqrt2)) / 2
 }
 
-// normalReplace is (1-rate) N(0,1) + rate N(mu,1) against (1-rate) N(0,1) + rate N(-mu,1): one of two opposite
-// records is kept with probability rate. It is its own mirror image.
+// normalReplace is (1-rate) N(0,1) + rate N(mu,1) against (1-rate) N(0,1) + rate
+// N(-mu,1): one of two opposite records is kept with probability rate. It is its own
+// mirror image.
 type normalReplace struct{ mu, rate float64 }
 
 func (g normalReplace) loss(x float64) float64 {
@@ -329,7 +334,8 @@ func (a *atoms) reach(tail float64) (lo, hi float64) {
 	return a.loss[i], a.loss[j]
 }
 
-// responsePair is k-ary randomized response at e0: the loss is e0, -e0, or 0 for the answers that are neither.
+// responsePair is k-ary randomized response at e0: the loss is e0, -e0, or 0 for the
+// answers that are neither.
 func responsePair(e0 float64, k float64) *atoms {
 	z := 1 + (k-1)*math.Exp(-e0)
 	hi, lo := 1/z, math.Exp(-e0)/z

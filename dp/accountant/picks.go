@@ -14,7 +14,8 @@ import (
 // elementary symmetric polynomial of the steps' ratios, is merged into few values.
 
 const (
-	// maxPicked is up to how many picks are accounted for as one pair, with a bound from below.
+	// maxPicked is up to how many picks are accounted for as one pair, with a bound from
+	// below.
 	maxPicked = 64
 	// pickWork bounds the multiplications of one combination of two distributions of
 	// several picks.
@@ -78,7 +79,8 @@ func (a allocation) several(x dominance, n release.Neighbours) (dominance, error
 		theorem: allocationTheorem + "; " + picksTheorem}, nil
 }
 
-// timesPair returns a pair above that of x, if not nil, and times independent outcomes of y.
+// timesPair returns a pair above that of x, if not nil, and times independent outcomes of
+// y.
 func timesPair(x *atoms, y pair, times uint64) (*atoms, error) {
 	if z, ok := y.(*atoms); ok {
 		all, err := z.power(times)
@@ -211,7 +213,8 @@ func chances(m, t uint64, k int) []float64 {
 func (x *symmetric) with(y *symmetric, t uint64, size int) *symmetric {
 	k := x.k
 	out := &symmetric{steps: x.steps + y.steps, k: k, q: make([]float64, size), s: make([]float64, size*k)}
-	// s_j of the union is the mean of s_i(x) s_(j-i)(y) over how many, i, of j picks fall on x.
+	// s_j of the union is the mean of s_i(x) s_(j-i)(y) over how many, i, of j picks fall
+	// on x.
 	split := make([][]float64, k+1)
 	for j := range split {
 		if uint64(j) <= out.steps {

@@ -17,7 +17,8 @@ type term struct {
 
 const pldTheorem = "privacy loss distributions, connect-the-dots above and below (docs/proofs/pld-bounds.md)"
 
-// pld answers by composing privacy loss distributions on a grid, refined until the two bounds meet the tolerance.
+// pld answers by composing privacy loss distributions on a grid, refined until the two
+// bounds meet the tolerance.
 func (o Options) pld(leaves []leaf, g release.Guarantee, wantEpsilon bool) (release.Guarantee, error) {
 	terms := make([]term, len(leaves))
 	attained, symmetric := true, true
@@ -176,8 +177,8 @@ func pointsCurve(x pair) curve {
 	}
 }
 
-// bracket answers for one direction. A direction that turns out to be below what is already proved as a lower bound of
-// the other one need not be refined.
+// bracket answers for one direction. A direction that turns out to be below what is
+// already proved as a lower bound of the other one need not be refined.
 func (q question) bracket(terms []term, tolerance float64, attained bool, other bounds) (bounds, error) {
 	h, err := q.firstStep(terms)
 	if err != nil {
@@ -189,7 +190,8 @@ func (q question) bracket(terms []term, tolerance float64, attained bool, other 
 	for round := 0; ; round++ {
 		b, err := q.once(terms, q.snap(terms, h), other.lower)
 		if errors.As(err, new(errTooFine)) {
-			// Too fine at once: coarser. Too fine after refining: half the way, and no further.
+			// Too fine at once: coarser. Too fine after refining: half the way, and no
+			// further.
 			switch {
 			case good == 0 && h < 1e3:
 				h *= 2
@@ -241,11 +243,13 @@ func (q question) bracket(terms []term, tolerance float64, attained bool, other 
 }
 
 const (
-	// fewReleases is up to where a coarse grid is a good start: each release adds its rounding.
+	// fewReleases is up to where a coarse grid is a good start: each release adds its
+	// rounding.
 	fewReleases = 1 << 10
 	// maxRounds bounds the refinements of the grid.
 	maxRounds = 5
-	// softTransform is the length of a transform that is not worth exceeding when the gap is nearly closed.
+	// softTransform is the length of a transform that is not worth exceeding when the gap
+	// is nearly closed.
 	softTransform = 1 << 19
 )
 
@@ -257,7 +261,8 @@ func (b bounds) claim(attained bool) bounds {
 	return b
 }
 
-// snap returns a step of at most h for which the anchors of the most frequent term that has two are grid points.
+// snap returns a step of at most h for which the anchors of the most frequent term that
+// has two are grid points.
 func snap(terms []term, h float64) float64 {
 	best, width := uint64(0), 0.0
 	for _, t := range terms {
@@ -303,7 +308,8 @@ func (q question) firstStep(terms []term) (float64, error) {
 	return max(math.Sqrt(3.7e-4*variance/count), span/steps, 15*math.Sqrt(variance)/softTransform, 1e-18), nil
 }
 
-// once computes both bounds on the grid of step h; only the upper one if that is at most enough.
+// once computes both bounds on the grid of step h; only the upper one if that is at most
+// enough.
 func (q question) once(terms []term, h, enough float64) (bounds, error) {
 	up, low := make([]part, len(terms)), make([]part, len(terms))
 	for i, t := range terms {

@@ -15,8 +15,8 @@ func sampled(sigma, q float64, count uint64) event {
 
 func lap(b float64) event { return laplace{b, release.Signed(1)} }
 
-// Reference values: dp.md, section 3, PLD rows. An upper bound lies in [value - 1e-5, value + tol], a lower bound is
-// at most the value.
+// Reference values: dp.md, section 3, PLD rows. An upper bound lies in [value - 1e-5,
+// value + tol], a lower bound is at most the value.
 func TestReferencePLD(t *testing.T) {
 	for i, r := range []struct {
 		name  string

@@ -146,8 +146,9 @@ func below(g release.Guarantee, most float64, wantEpsilon bool) release.Guarante
 	return g
 }
 
-// pureEpsilon answers at a delta of 0: the largest losses of the releases, added up exactly.
-// Nothing is taken off for a sample. It refuses all that is refused at other deltas.
+// pureEpsilon answers at a delta of 0: the largest losses of the releases, added up
+// exactly. Nothing is taken off for a sample. It refuses all that is refused at other
+// deltas.
 func pureEpsilon(list []release.Release, n release.Neighbours) (release.Guarantee, error) {
 	if err := checkNeighbours(n); err != nil {
 		return release.Guarantee{}, err

@@ -78,8 +78,8 @@ func TestPureToTheSafeSide(t *testing.T) {
 	}
 }
 
-// Noise is calibrated up to the largest loss that is accounted for; beyond, the search ended
-// with an error about a scale that it tried.
+// Noise is calibrated up to the largest loss that is accounted for; beyond, the search
+// ended with an error about a scale that it tried.
 func TestLeastScaleUpToTheLargestLoss(t *testing.T) {
 	for _, c := range []struct{ most, epsilon float64 }{{1, 300}, {1, 499}, {1, 1000}, {7, 400}, {1 << 20, 300}} {
 		m := release.DiscreteLaplace{Contribution: release.Interval(c.most)}

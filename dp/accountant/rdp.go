@@ -11,7 +11,8 @@ import (
 // A renyi event has a bound on its Renyi divergence.
 type renyi interface {
 	event
-	// divergence returns a function that bounds D_a(P||Q) for neighbours P and Q, either way round, a > 1.
+	// divergence returns a function that bounds D_a(P||Q) for neighbours P and Q, either
+	// way round, a > 1.
 	divergence(n release.Neighbours) (func(a float64) float64, error)
 }
 
@@ -20,7 +21,8 @@ const (
 	sampledTheorem = "Renyi divergence of the sampled Gaussian mechanism (Mironov, Talwar and Zhang 2019, theorems 4 and 5)"
 )
 
-// DefaultOrders are the orders that are tried: 1.1 to 10.9 in tenths, 11 to 256, 512 and 1024.
+// DefaultOrders are the orders that are tried: 1.1 to 10.9 in tenths, 11 to 256, 512 and
+// 1024.
 func DefaultOrders() []float64 {
 	var orders []float64
 	for i := 11; i < 110; i++ {
@@ -81,7 +83,8 @@ func (r randomizedResponse) divergence(n release.Neighbours) (func(float64) floa
 	return responseDivergence(r.Epsilon0, float64(r.answers(n))), nil
 }
 
-// responseDivergence of k-ary randomized response: answers with probabilities e^e0/z, 1/z, ..., 1/z.
+// responseDivergence of k-ary randomized response: answers with probabilities e^e0/z,
+// 1/z, ..., 1/z.
 func responseDivergence(e0, k float64) func(float64) float64 {
 	lnz := e0 + math.Log1p((k-1)*math.Exp(-e0))
 	return func(a float64) float64 {
@@ -127,9 +130,10 @@ func (s poissonSample) divergence(n release.Neighbours) (func(float64) float64, 
 	}, nil
 }
 
-// sampledDivergence is exact for whole orders: ln of the sum of C(a,k) (1-q)^(a-k) q^k e^(k(k-1) mu^2/2), over a-1. The
-// other direction is smaller (Mironov, Talwar and Zhang 2019, theorem 5). The binomial weights sum to one, so e^x - 1 in
-// place of e^x leaves the sum above one, without cancellation.
+// sampledDivergence is exact for whole orders: ln of the sum of C(a,k) (1-q)^(a-k) q^k
+// e^(k(k-1) mu^2/2), over a-1. The other direction is smaller (Mironov, Talwar and Zhang
+// 2019, theorem 5). The binomial weights sum to one, so e^x - 1 in place of e^x leaves
+// the sum above one, without cancellation.
 func sampledDivergence(mu, q, a float64) float64 {
 	s := math.Inf(-1)
 	lnChoose := math.Log(a) + math.Log((a-1)/2)
@@ -144,16 +148,17 @@ func sampledDivergence(mu, q, a float64) float64 {
 	return logAdd(0, s) / (a - 1)
 }
 
-// sampledDivergenceReal integrates E (1 - q + q e^(mu x - mu^2/2))^a over x ~ N(0,1) by the trapezoid rule, which
-// converges exponentially here: the integrand is analytic in the strip |Im x| < pi/mu.
+// sampledDivergenceReal integrates E (1 - q + q e^(mu x - mu^2/2))^a over x ~ N(0,1) by
+// the trapezoid rule, which converges exponentially here: the integrand is analytic in
+// the strip |Im x| < pi/mu.
 func sampledDivergenceReal(mu, q, a float64) float64 {
 	h := min(0.05, 0.3/mu)
 	lnf := func(x float64) float64 {
 		t := mu*x - mu*mu/2
 		return a*sampledLoss(t, q) - x*x/2
 	}
-	// The integral is 1 + E[(1 + q(e^t - 1))^a - 1 - a q (e^t - 1)], the last term having mean 0. For small values summing
-	// the difference keeps the digits.
+	// The integral is 1 + E[(1 + q(e^t - 1))^a - 1 - a q (e^t - 1)], the last term having
+	// mean 0. For small values summing the difference keeps the digits.
 	top := a*mu + 14
 	peak := 0.0
 	for x := 0.0; x <= top; x += h {
@@ -328,9 +333,11 @@ func concentrated(leaves []leaf, g release.Guarantee, wantEpsilon bool, m Method
 	return g, err
 }
 
-// AdvancedComposition returns the textbook bound for count (epsilon, delta)-DP releases (Dwork, Rothblum and Vadhan
-// 2010): (epsilon sqrt(2 count ln(1/slack)) + count epsilon (e^epsilon - 1), count delta + slack), rounded up. Epsilon of
-// selfCompose{approxDP{epsilon, delta}, count} is optimal and never larger at the same delta.
+// AdvancedComposition returns the textbook bound for count (epsilon, delta)-DP releases
+// (Dwork, Rothblum and Vadhan 2010): (epsilon sqrt(2 count ln(1/slack)) + count epsilon
+// (e^epsilon - 1), count delta + slack), rounded up. Epsilon of
+// selfCompose{approxDP{epsilon, delta}, count} is optimal and never larger at the same
+// delta.
 func AdvancedComposition(epsilon, delta float64, count uint64, slack float64, n release.Neighbours) (release.Guarantee, error) {
 	if err := checkEpsilon(epsilon); err != nil {
 		return release.Guarantee{}, err

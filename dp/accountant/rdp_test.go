@@ -62,7 +62,8 @@ func TestReferenceRDP(t *testing.T) {
 	near(t, "row 26", g.Epsilon, 6.3082310, 1e-6)
 }
 
-// Whole orders by the sum agree with the integral, and with an independent moment of the discretised pair.
+// Whole orders by the sum agree with the integral, and with an independent moment of the
+// discretised pair.
 func TestSampledDivergence(t *testing.T) {
 	for _, tc := range []struct{ mu, q float64 }{{1, .01}, {.2, .02}, {2, .3}, {.05, 1e-3}, {3, .9}} {
 		for a := 2.0; a < 40; a += 3 {

@@ -6,9 +6,10 @@ import (
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-// responses is count answers of binary randomized response at e0: answer yes against no in count independent coins of
-// bias e^e0/(1+e^e0). It is the worst pair of all e0-DP mechanisms (Kairouz, Oh and Viswanath 2015), and exactly the
-// discrete Laplace mechanism of scale 1/e0 at distance 1.
+// responses is count answers of binary randomized response at e0: answer yes against no
+// in count independent coins of bias e^e0/(1+e^e0). It is the worst pair of all e0-DP
+// mechanisms (Kairouz, Oh and Viswanath 2015), and exactly the discrete Laplace mechanism
+// of scale 1/e0 at distance 1.
 type responses struct {
 	e0    float64
 	count int
@@ -26,7 +27,8 @@ func newResponses(e0, count float64) (*responses, error) {
 	}
 	t := int(count)
 	r := &responses{e0: e0, count: t, rel: outward.Summed(count)}
-	// Weights outside mean +- width have total probability below 2 exp(-2 width^2/t) <= 1e-260 (Hoeffding).
+	// Weights outside mean +- width have total probability below 2 exp(-2 width^2/t) <=
+	// 1e-260 (Hoeffding).
 	p := 1 / (1 + math.Exp(-e0))
 	width := math.Sqrt(300 * count)
 	r.first = max(0, int(p*count-width)-1)
@@ -35,7 +37,8 @@ func newResponses(e0, count float64) (*responses, error) {
 		r.miss = 1e-250
 	}
 	r.w = make([]float64, last-r.first+1)
-	// From the mode outwards: w[j+1]/w[j] = (t-j)/(j+1) e^e0. Underflow to zero only loses what miss covers.
+	// From the mode outwards: w[j+1]/w[j] = (t-j)/(j+1) e^e0. Underflow to zero only
+	// loses what miss covers.
 	mode := min(max(int(p*(count+1)), r.first), last)
 	ratio := math.Exp(-e0)
 	r.w[mode-r.first] = 1
@@ -59,8 +62,8 @@ func newResponses(e0, count float64) (*responses, error) {
 	return r, nil
 }
 
-// delta sums, over the yes-counts j whose loss (2j - count) e0 exceeds epsilon, w_j (1 - e^(epsilon - loss)): terms
-// that are all positive.
+// delta sums, over the yes-counts j whose loss (2j - count) e0 exceeds epsilon, w_j (1 -
+// e^(epsilon - loss)): terms that are all positive.
 func (r *responses) delta(epsilon float64) (lower, upper float64) {
 	if epsilon >= outward.Above(float64(r.count)*r.e0) {
 		return 0, 0

@@ -9,8 +9,9 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-// sampledSum is delta(epsilon), the larger of both directions, of a sum of integers in the plane with noise N_Z(0, s2) of so many
-// honest draws in both coordinates, where v is kept in it with probability rate: by adding up all outcomes.
+// sampledSum is delta(epsilon), the larger of both directions, of a sum of integers in
+// the plane with noise N_Z(0, s2) of so many honest draws in both coordinates, where v is
+// kept in it with probability rate: by adding up all outcomes.
 func sampledSum(s2 float64, honest int, v [2]int, rate, epsilon float64) float64 {
 	law := gaussianPMF(s2)
 	for i := 1; i < honest; i++ {
@@ -35,7 +36,8 @@ func sampledSum(s2 float64, honest int, v [2]int, rate, epsilon float64) float64
 	return max(removed, added)
 }
 
-// Vectors of bounded norm, sampled: bounded by what rounded continuous noise gives, in whatever direction they point.
+// Vectors of bounded norm, sampled: bounded by what rounded continuous noise gives, in
+// whatever direction they point.
 func TestRoundedGaussian(t *testing.T) {
 	for i, c := range []struct {
 		s2     uint64
@@ -65,7 +67,8 @@ func TestRoundedGaussian(t *testing.T) {
 			}
 		}
 	}
-	// With wide noise it is that of continuous noise, over rounds and beside a count of dummies too.
+	// With wide noise it is that of continuous noise, over rounds and beside a count of
+	// dummies too.
 	for _, rounds := range []uint64{30} {
 		whole := poissonSample{Event: discreteGaussian{Sigma2: release.Rational{Num: 1 << 30, Den: 1}, Contribution: release.Ball(1<<20, 1<<15)}, Rate: 0.01}
 		smooth := poissonSample{Event: gaussian{Sigma: 1, Contribution: release.Signed(1)}, Rate: 0.01}
@@ -99,7 +102,8 @@ func TestRoundedGaussian(t *testing.T) {
 			t.Errorf("%+v: %v", g, err)
 		}
 	}
-	// A sample of fixed size and an allocation to random steps are those of continuous noise too.
+	// A sample of fixed size and an allocation to random steps are those of continuous
+	// noise too.
 	for _, pair := range [][2]event{
 		{fixedSample{Event: discreteGaussian{Sigma2: release.Rational{Num: 1 << 30, Den: 1}, Contribution: release.Ball(1000, 1<<14)}, Rate: 0.05},
 			fixedSample{Event: gaussian{Sigma: 2, Contribution: release.Ball(1000, 1)}, Rate: 0.05}},

@@ -33,8 +33,9 @@ func TestReferenceShuffle(t *testing.T) {
 	}
 }
 
-// Two answers of n people: the number of ones tells all. Sum over it, with the first person's value 1 or 0 and the
-// others' values the same either way; the worst is a mixture of both values among them, and the bound must cover all.
+// Two answers of n people: the number of ones tells all. Sum over it, with the first
+// person's value 1 or 0 and the others' values the same either way; the worst is a
+// mixture of both values among them, and the bound must cover all.
 func TestShuffleAgainstBruteForce(t *testing.T) {
 	const e0 = 1.3
 	keep := 1 / (1 + math.Exp(-e0))
@@ -82,7 +83,8 @@ func TestShuffleAgainstBruteForce(t *testing.T) {
 			}
 		}
 	}
-	// The blanket sum at k = 3 against the shuffled histogram of three answers, for the worst other values.
+	// The blanket sum at k = 3 against the shuffled histogram of three answers, for the
+	// worst other values.
 	kary := func(first, n int, others []int) map[[3]int]float64 {
 		z := math.Exp(e0) + 2
 		law := map[[3]int]float64{{}: 1}

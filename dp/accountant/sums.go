@@ -118,12 +118,13 @@ func (d discreteLaplaceSum) dominating(n release.Neighbours) (dominance, error) 
 	return dominance{pair: all, theorem: laplaceSumTheorem}, nil
 }
 
-// discreteLaplaceReach is how many scales away outcomes are taken for ones that give the person away: they have a probability
-// of less than 10^-30.
+// discreteLaplaceReach is how many scales away outcomes are taken for ones that give the
+// person away: they have a probability of less than 10^-30.
 const discreteLaplaceReach = 76
 
-// discreteLaplaceSumPair shifts the sum of two discrete Laplace variables of rate 1/scale by d. With a = e^-rate, z has
-// probability ((1-a)/(1+a))^2 a^|z| (|z| + (1+a^2)/(1-a^2)).
+// discreteLaplaceSumPair shifts the sum of two discrete Laplace variables of rate 1/scale
+// by d. With a = e^-rate, z has probability ((1-a)/(1+a))^2 a^|z| (|z| +
+// (1+a^2)/(1-a^2)).
 func discreteLaplaceSumPair(rate, d float64) *atoms {
 	th := math.Tanh(rate / 2) // (1-a)/(1+a)
 	c := 1 / math.Tanh(rate)  // (1+a^2)/(1-a^2)
@@ -158,8 +159,8 @@ func (a *atoms) power(k uint64) (out *atoms, err error) {
 	}
 }
 
-// summedPair is one coordinate's pair with the noise of several servers, where it is too narrow to be taken for a discrete
-// Gaussian of the sum of the variances: by convolution.
+// summedPair is one coordinate's pair with the noise of several servers, where it is too
+// narrow to be taken for a discrete Gaussian of the sum of the variances: by convolution.
 func summedPair(s2 float64, servers int, d float64) *atoms {
 	one := gaussianPMF(s2)
 	summed := convolvePower(one, servers, len(one)*servers)

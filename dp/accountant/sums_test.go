@@ -7,8 +7,8 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-// sumDelta is delta(epsilon) of noise of the given law, shifted by d, with each record kept with probability rate: the larger
-// of both directions.
+// sumDelta is delta(epsilon) of noise of the given law, shifted by d, with each record
+// kept with probability rate: the larger of both directions.
 func sumDelta(law func(z int) float64, reach, d int, rate, epsilon float64) float64 {
 	up, down := 0.0, 0.0
 	for z := -reach; z <= reach; z++ {
@@ -116,7 +116,8 @@ func TestContinuousSum(t *testing.T) {
 	}
 }
 
-// Several coordinates are at most as telling as they are one after the other, and not much less.
+// Several coordinates are at most as telling as they are one after the other, and not
+// much less.
 func TestSumOnCoordinates(t *testing.T) {
 	for _, k := range []uint64{2, 5} {
 		all := epsilon(t, poissonSample{discreteLaplaceSum{release.Rational{Num: 6, Den: 1}, release.MultiHot(k)}, .1}, 1e-6, release.AddRemove)

@@ -82,8 +82,9 @@ func simpleZCDP(rho float64, g release.Guarantee, wantEpsilon bool) (release.Gua
 	return g, nil
 }
 
-// SimpleZCDPEpsilon returns rho + 2 sqrt(rho ln(1/delta)), rounded up: the textbook conversion (Bun and Steinke 2016,
-// proposition 1.3), for comparison. Epsilon of a ZCDP event is never larger.
+// SimpleZCDPEpsilon returns rho + 2 sqrt(rho ln(1/delta)), rounded up: the textbook
+// conversion (Bun and Steinke 2016, proposition 1.3), for comparison. Epsilon of a ZCDP
+// event is never larger.
 func SimpleZCDPEpsilon(rho, delta float64) (float64, error) {
 	if err := checkDelta(delta); err != nil {
 		return 0, err

@@ -7,7 +7,8 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-// What shuffling, allocation and check-ins give is proved to a checker that shares nothing with this package.
+// What shuffling, allocation and check-ins give is proved to a checker that shares
+// nothing with this package.
 func TestCertify(t *testing.T) {
 	curve := func(c *Curve, err error) *Curve {
 		if err != nil {

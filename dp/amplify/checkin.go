@@ -158,9 +158,9 @@ func averagedE1(n, m, delta2 float64) float64 {
 }
 
 // Theorem is the bound that paper 004 states: theorem 3.2 for fixed, 4.1 for averaged and
-// 4.3 for sliding windows, which is for a Rate of 1. delta2 is spent on the sizes of the slots
-// of an averaged window and ignored by the others. Curve is tighter for pure local DP.
-// The theorems are about ReplaceOne.
+// 4.3 for sliding windows, which is for a Rate of 1. delta2 is spent on the sizes of the
+// slots of an averaged window and ignored by the others. Curve is tighter for pure local
+// DP. The theorems are about ReplaceOne.
 func (c CheckIn) Theorem(l LocalDP, delta, delta2 float64) (release.Guarantee, error) {
 	if err := c.Validate(); err != nil {
 		return release.Guarantee{}, err

@@ -11,9 +11,11 @@ import (
 	"github.com/starling-agg/starling/internal/binomial"
 )
 
-// The tests of this file compute what is bounded from its definition, by going through all outcomes.
+// The tests of this file compute what is bounded from its definition, by going through
+// all outcomes.
 
-// within fails unless bound is at least exact and exceeds it by at most a relative 1e-9 and an absolute 1e-30.
+// within fails unless bound is at least exact and exceeds it by at most a relative 1e-9
+// and an absolute 1e-30.
 func within(t *testing.T, name string, bound, exact float64) {
 	t.Helper()
 	if !(bound >= exact*(1-1e-11) && bound <= exact*(1+1e-9)+1e-30) {
@@ -114,7 +116,8 @@ func TestAllocationAgainstAllOutcomes(t *testing.T) {
 	}
 }
 
-// karyDelta is the blanket by its definition: E over the blanket messages of (sum of L)_+ / (g n).
+// karyDelta is the blanket by its definition: E over the blanket messages of (sum of L)_+
+// / (g n).
 func karyDelta(e0 float64, k, n int, epsilon float64) float64 {
 	p := 1 / (math.Exp(e0) + float64(k) - 1)
 	g := float64(k) * p
@@ -161,7 +164,8 @@ func hockey(p, q map[string]float64, epsilon float64) float64 {
 	return max(a, b)
 }
 
-// shuffled is the law of the histogram of one message from each row of laws over the same values.
+// shuffled is the law of the histogram of one message from each row of laws over the same
+// values.
 func shuffled(rows [][]float64) map[string]float64 {
 	law := map[string]float64{}
 	counts := make([]int, len(rows[0]))
@@ -198,7 +202,8 @@ func TestShuffleCoversTheMechanism(t *testing.T) {
 			}
 			return r
 		}
-		// Any randomizer: rows whose ratios lie within e^e0, here with weights 1 or e^e0 of a random base, levelled.
+		// Any randomizer: rows whose ratios lie within e^e0, here with weights 1 or e^e0
+		// of a random base, levelled.
 		odd := func() [][]float64 {
 			base := []float64{rng.Float64() + .1, rng.Float64() + .1, rng.Float64() + .1, rng.Float64() + .1}
 			r := make([][]float64, 3)
@@ -251,9 +256,10 @@ func TestShuffleCoversTheMechanism(t *testing.T) {
 	}
 }
 
-// checkInLaw is the law of the slots' answers when client 0 holds x (absent if x < 0), the others hold zeros or ones,
-// each client is in slot s with probability w[client][s], each slot answers by randomized response for a random one of
-// its clients, and for 0 if there is none.
+// checkInLaw is the law of the slots' answers when client 0 holds x (absent if x < 0),
+// the others hold zeros or ones, each client is in slot s with probability w[client][s],
+// each slot answers by randomized response for a random one of its clients, and for 0 if
+// there is none.
 func checkInLaw(e0 float64, slots int, values []int, w [][]float64) map[string]float64 {
 	law := map[string]float64{}
 	place := make([]int, len(values)) // slot, or slots for none
@@ -298,7 +304,8 @@ func checkInLaw(e0 float64, slots int, values []int, w [][]float64) map[string]f
 	return law
 }
 
-// docs/proofs/check-ins.md, theorems 1 and 2: the protocol itself, with the server's choices, thinning and truncation.
+// docs/proofs/check-ins.md, theorems 1 and 2: the protocol itself, with the server's
+// choices, thinning and truncation.
 func TestCheckInsCoverTheProtocol(t *testing.T) {
 	const slots = 3
 	for _, e0 := range []float64{0.5, 1, 2.5} {
@@ -338,7 +345,8 @@ func TestCheckInsCoverTheProtocol(t *testing.T) {
 	}
 }
 
-// docs/proofs/check-ins.md, theorem 3: three clients in two slots, each slot releasing the multiset of its answers.
+// docs/proofs/check-ins.md, theorem 3: three clients in two slots, each slot releasing
+// the multiset of its answers.
 func TestAveragedCheckInsCoverTheProtocol(t *testing.T) {
 	const n, slots = 3, 2
 	for _, e0 := range []float64{0.5, 1, 2.5} {
@@ -393,8 +401,9 @@ func TestDummyReportsAgainstAllOutcomes(t *testing.T) {
 	}
 }
 
-// docs/proofs/shuffling.md: the bound for sums of RAPPOR's columns does not hold for its rows. All others hold one
-// value, the person another or none; the attack counts the rows with the person's bit set and the others' bit clear.
+// docs/proofs/shuffling.md: the bound for sums of RAPPOR's columns does not hold for its
+// rows. All others hold one value, the person another or none; the attack counts the rows
+// with the person's bit set and the others' bit clear.
 func TestRAPPORRowsBreakTheColumnBound(t *testing.T) {
 	const e0, n, eps = 4., 10000, 0.65
 	f := 1 / (1 + math.Exp(e0))

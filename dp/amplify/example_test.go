@@ -24,7 +24,8 @@ func ExampleShuffle() {
 	// (0.893913, 1e-10)-DP, replace neighbours, by clone bound, summed exactly (Feldman, McMillan and Talwar, FOCS 2021, theorem 3.1)
 }
 
-// A client checks in at one of a thousand slots; its update is 1-LDP. What the paper states, and what holds.
+// A client checks in at one of a thousand slots; its update is 1-LDP. What the paper
+// states, and what holds.
 func ExampleCheckIn() {
 	c := amplify.CheckIn{Schedule: release.FixedWindow, Slots: 1000, Rate: 1}
 	paper, err := c.Theorem(amplify.LocalDP{Report: release.AnyReport(1)}, 1e-6, 0)
@@ -46,7 +47,8 @@ func ExampleCheckIn() {
 	// Output: 0.4749 0.1824
 }
 
-// How often must each of a hundred thousand idle devices send a dummy for the count to be (1, 1e-6)-DP?
+// How often must each of a hundred thousand idle devices send a dummy for the count to be
+// (1, 1e-6)-DP?
 func ExampleDummyProbability() {
 	q, _, err := amplify.DummyProbability(100_000, 1, 1e-6)
 	fmt.Printf("%.3g %v\n", q, err)

@@ -25,7 +25,8 @@ func TestShuffleProperties(t *testing.T) {
 	// One user alone has the local guarantee.
 	g := epsilon(t, must(Shuffle(release.AnyReport(1.5), 1))(t), 1e-12)
 	near(t, "n=1", g.Epsilon, 1.5, 1e-10)
-	// The general bound is above the special one, which is above the attack of one known instance.
+	// The general bound is above the special one, which is above the attack of one known
+	// instance.
 	for _, n := range []uint64{1, 50, 5000, 200_000} {
 		general := epsilon(t, must(Shuffle(release.AnyReport(2), n))(t), 1e-6)
 		special := epsilon(t, must(Shuffle(kary(2)(2), n))(t), 1e-6)
@@ -51,7 +52,8 @@ func TestShuffleProperties(t *testing.T) {
 	}
 }
 
-// The closed forms that papers state are never below the sums that they bound (docs/proofs/shuffling.md).
+// The closed forms that papers state are never below the sums that they bound
+// (docs/proofs/shuffling.md).
 func TestClosedFormsCoverTheSums(t *testing.T) {
 	amplified := 0
 	for _, e0 := range []float64{.1, 1, 3} {
@@ -98,7 +100,8 @@ func TestAllocationProperties(t *testing.T) {
 		if g.Epsilon > 0 && half.Epsilon >= g.Epsilon {
 			t.Errorf("t=%d: halving the chance gives %v after %v", slots, half.Epsilon, g.Epsilon)
 		}
-		// Sampling the whole curve from outside is no tighter than the exact sum, and not far off.
+		// Sampling the whole curve from outside is no tighter than the exact sum, and not
+		// far off.
 		outer := epsilon(t, must(Poisson(c, .5))(t), 1e-6)
 		if !(outer.Epsilon >= half.Epsilon*(1-1e-9) && outer.Epsilon <= 1.5*half.Epsilon) {
 			t.Errorf("t=%d: exact %v, sampled curve %v", slots, half.Epsilon, outer.Epsilon)
@@ -141,7 +144,8 @@ func TestSampling(t *testing.T) {
 	base := must(PureDP(1, release.AddRemove))(t)
 	all := must(Poisson(base, 1))(t)
 	near(t, "q=1", epsilon(t, all, 1e-6).Epsilon, epsilon(t, base, 1e-6).Epsilon, 1e-9)
-	// Randomized response of a sampled bit is randomized response with a smaller epsilon; the curve covers both ways.
+	// Randomized response of a sampled bit is randomized response with a smaller epsilon;
+	// the curve covers both ways.
 	q, e0 := 0.3, 1.0
 	c := must(Poisson(base, q))(t)
 	al := 1 / (1 + math.Exp(-e0))
@@ -194,7 +198,8 @@ func TestParticipants(t *testing.T) {
 	}
 }
 
-// Extreme questions get an answer or a typed error, never NaN and never less than what holds.
+// Extreme questions get an answer or a typed error, never NaN and never less than what
+// holds.
 func TestExtremes(t *testing.T) {
 	for _, e0 := range []float64{1e-12, 2, 99, 101, 1e6} {
 		for _, n := range []uint64{1, 1e5} {

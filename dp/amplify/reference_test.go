@@ -36,7 +36,8 @@ func epsilon(t testing.TB, c *Curve, delta float64) release.Guarantee {
 	return g
 }
 
-// Reference values: the project's specification of the accounting, section 3; the numbers are its rows.
+// Reference values: the project's specification of the accounting, section 3; the numbers
+// are its rows.
 func TestReferenceShuffling(t *testing.T) {
 	for _, r := range []struct {
 		row   string
@@ -131,7 +132,8 @@ func TestReferenceCheckIns(t *testing.T) {
 
 func TestReferenceParticipants(t *testing.T) {
 	for _, r := range []struct{ e, want float64 }{{1, .0337883}, {.61, .0166689}} {
-		// Theorem 4 of paper 000 is one point of the sampled curve: (e, 1e-8) goes to (want, 2e-10).
+		// Theorem 4 of paper 000 is one point of the sampled curve: (e, 1e-8) goes to
+		// (want, 2e-10).
 		base := must(PureDP(r.e, release.AddRemove))(t)
 		near(t, "row 27", epsilon(t, must(Poisson(base, .02))(t), 1e-300).Epsilon, r.want, 1e-7)
 	}

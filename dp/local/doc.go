@@ -2,9 +2,12 @@
 // sums of values from such answers without bias, with variances.
 //
 //   - [Response]: binary and k-ary randomized response.
-//   - [RAPPOR]: one-hot with every bit flipped, symmetric or optimised, with or without a bound on the weight.
-//   - [Projective]: projective geometry response, for large domains at the price of log K bits.
-//   - [Gaussian]: a clipped vector with discrete Gaussian noise, with or without a random projection before it.
+//   - [RAPPOR]: one-hot with every bit flipped, symmetric or optimised, with or without a
+//     bound on the weight.
+//   - [Projective]: projective geometry response, for large domains at the price of log K
+//     bits.
+//   - [Gaussian]: a clipped vector with discrete Gaussian noise, with or without a random
+//     projection before it.
 //   - [Question] and [RandomGroup]: sums of values by secret group (paper 002).
 //
 // For example, a yes or no with epsilon 1, asked of many:

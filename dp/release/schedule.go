@@ -8,14 +8,15 @@ import "fmt"
 type Schedule uint8
 
 const (
-	// FixedWindow: a client checks in, with some probability, at a uniform one of the slots;
-	// each slot uses one of its clients, or a dummy update (algorithm 1).
+	// FixedWindow: a client checks in, with some probability, at a uniform one of the
+	// slots; each slot uses one of its clients, or a dummy update (algorithm 1).
 	FixedWindow Schedule = iota + 1
-	// AveragedWindow: every client checks in at a uniform slot, and each slot uses all of its
-	// clients (algorithm 2).
+	// AveragedWindow: every client checks in at a uniform slot, and each slot uses all of
+	// its clients (algorithm 2).
 	AveragedWindow
-	// SlidingWindow: client j checks in, with some probability, at a uniform one of the slots
-	// from j on; each slot uses one of its clients, or a dummy update (section 4.2).
+	// SlidingWindow: client j checks in, with some probability, at a uniform one of the
+	// slots from j on; each slot uses one of its clients, or a dummy update (section
+	// 4.2).
 	SlidingWindow
 )
 

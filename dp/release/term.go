@@ -127,8 +127,9 @@ func (t Term) String() string {
 	return b.String()
 }
 
-// Loss is the most that the privacy loss of one release of the term can be, exactly, without
-// what its sample takes off. It is false where there is no such bound, or none that is said.
+// Loss is the most that the privacy loss of one release of the term can be, exactly,
+// without what its sample takes off. It is false where there is no such bound, or none
+// that is said.
 func (t Term) Loss() (*big.Rat, bool) {
 	switch {
 	case t.Family == FamilyLaplace, t.Family == FamilyResponse && t.Fail == 0:

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestNamesOfTerms: each family and sample has a name of its own, and no other number is one.
+// TestNamesOfTerms: each family and sample has a name of its own, and no other number is
+// one.
 func TestNamesOfTerms(t *testing.T) {
 	seen := map[string]bool{}
 	named := func(v interface {

@@ -158,7 +158,8 @@ func TestListsOfTerms(t *testing.T) {
 	}
 }
 
-// TestReleasesWithoutTerm: certificates have no word for these, and broken ones are refused.
+// TestReleasesWithoutTerm: certificates have no word for these, and broken ones are
+// refused.
 func TestReleasesWithoutTerm(t *testing.T) {
 	noise := Gaussian{Sigma: 1, Contribution: Signed(1)}
 	for name, tc := range map[string]struct {

@@ -1,9 +1,10 @@
-// Package chart draws a private histogram: estimates with their 95 % intervals beside the truth where it is known, as
-// PNG or SVG and as text for a terminal.
+// Package chart draws a private histogram: estimates with their 95 % intervals beside the
+// truth where it is known, as PNG or SVG and as text for a terminal.
 //
-// Server noise is small beside the counts of a large batch, so its whiskers would be a hair on top of the bars. Where
-// the truth is known a second panel therefore shows estimate minus truth on a scale of its own. The colours are of
-// Okabe and Ito's palette, which people with any of the common kinds of colour blindness can tell apart; the fonts
+// Server noise is small beside the counts of a large batch, so its whiskers would be a
+// hair on top of the bars. Where the truth is known a second panel therefore shows
+// estimate minus truth on a scale of its own. The colours are of Okabe and Ito's palette,
+// which people with any of the common kinds of colour blindness can tell apart; the fonts
 // are inside the binary.
 package chart
 
@@ -15,7 +16,8 @@ import (
 	"strings"
 )
 
-// Z is the number of standard errors on either side of an estimate that hold 95 % of a normal distribution.
+// Z is the number of standard errors on either side of an estimate that hold 95 % of a
+// normal distribution.
 const Z = 1.959963984540054
 
 // maxBuckets is what a picture can show legibly.

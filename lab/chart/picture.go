@@ -33,7 +33,8 @@ func (h *Histogram) WritePNG(w io.Writer) error {
 	return h.picture().WritePNG(w)
 }
 
-// WriteSVG writes the picture as SVG, with the figures in words for readers who do not see it.
+// WriteSVG writes the picture as SVG, with the figures in words for readers who do not
+// see it.
 func (h *Histogram) WriteSVG(w io.Writer) error {
 	if err := h.Validate(); err != nil {
 		return err
@@ -181,7 +182,8 @@ func (h *Histogram) counts(p pen, bottom, top float64) {
 	p.line(marginLeft, s.at(0), pictureWidth-marginRight, s.at(0), 1, draw.Ink)
 	p.text((marginLeft+pictureWidth-marginRight)/2, bottom-28, draw.Middle, plain, draw.Grey, h.XLabel)
 
-	// The legend stands in the upper right corner, where histograms of counts are mostly empty.
+	// The legend stands in the upper right corner, where histograms of counts are mostly
+	// empty.
 	x, y := float64(pictureWidth-marginRight-178), top-12
 	p.rect(x-12, y-9-float64(15*h.legends()), pictureWidth-marginRight, y+10, draw.White) // below the topmost line of the grid
 	p.rect(x, y-4, x+14, y+5, draw.Blue)
@@ -203,7 +205,8 @@ func (h *Histogram) legends() int {
 	return 2
 }
 
-// differences draws the lower panel: estimate minus truth with whiskers, symmetric about zero.
+// differences draws the lower panel: estimate minus truth with whiskers, symmetric about
+// zero.
 func (h *Histogram) differences(p pen, bottom, top float64) {
 	most := 0.0
 	for i := range h.Labels {

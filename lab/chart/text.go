@@ -14,8 +14,9 @@ const minBar = 10
 // eighths are the blocks of one to seven eighths of a column.
 var eighths = []rune("▏▎▍▌▋▊▉")
 
-// WriteText writes a table of the histogram with bars, at most width columns wide (80 if below 50). Where plain is
-// true it keeps to ASCII. Whiskers are drawn where an interval is wider than a column.
+// WriteText writes a table of the histogram with bars, at most width columns wide (80 if
+// below 50). Where plain is true it keeps to ASCII. Whiskers are drawn where an interval
+// is wider than a column.
 func (h *Histogram) WriteText(w io.Writer, width int, plain bool) error {
 	if err := h.Validate(); err != nil {
 		return err

@@ -128,7 +128,8 @@ func (r subject) proof(w recipe.Statement, epsilon float64) (*certificate.Certif
 	}
 	t := &c.Terms[0]
 	if s := w.Round.Senders; s != nil {
-		// As many as are free but for the miss, by the accountant's quantile or a little less.
+		// As many as are free but for the miss, by the accountant's quantile or a little
+		// less.
 		var err error
 		if t.Dummies, err = amplify.MinimumBatch(s.Others, s.Free, s.Miss); err != nil {
 			return nil, fmt.Errorf("%w: %w", recipe.ErrNoCertificate, err)

@@ -1,8 +1,8 @@
-// Package account asks the accountant about recipes: what a recipe guarantees, what is left
-// when an assumption fails, which noise gives what is wanted, and the certificate by which a
-// device checks the guarantee without any of this. It is the only package of recipes that
-// reaches package accountant: who makes, serves or shows recipes imports it, and a device
-// does not.
+// Package account asks the accountant about recipes: what a recipe guarantees, what is
+// left when an assumption fails, which noise gives what is wanted, and the certificate by
+// which a device checks the guarantee without any of this. It is the only package of
+// recipes that reaches package accountant: who makes, serves or shows recipes imports it,
+// and a device does not.
 //
 // [Prover] opens recipes by the accountant. [Guarantee] recomputes a claim from the
 // recipe's other choices. [New] makes a recipe whose claim is computed, and calibrates
@@ -20,7 +20,8 @@ import (
 type subject struct{ *recipe.Recipe }
 
 // Validate returns every reason to refuse a recipe, as [recipe.Recipe.Validate] does, and
-// once that is in order a *[recipe.ClaimError] for a claim that the choices do not bear out.
+// once that is in order a *[recipe.ClaimError] for a claim that the choices do not bear
+// out.
 func Validate(r *recipe.Recipe) error {
 	if err := r.Validate(); err != nil {
 		return err
@@ -41,11 +42,11 @@ func LossIn(r *recipe.Recipe, s recipe.Situation, delta recipe.Decimal, rounds u
 	return subject{r}.proved(s, delta, rounds, n)
 }
 
-// BothHonest returns the loss where both servers add their noise and keep it to themselves,
-// although the claim needs one of them only: the stronger of the two guarantees of
-// [recipe.DrawsAll]. For [recipe.DrawsHalf] it is the claim's own, and
-// [recipe.OneServerFails] the other. It is false where there is no such second guarantee, or
-// none that the accountant knows.
+// BothHonest returns the loss where both servers add their noise and keep it to
+// themselves, although the claim needs one of them only: the stronger of the two
+// guarantees of [recipe.DrawsAll]. For [recipe.DrawsHalf] it is the claim's own, and
+// [recipe.OneServerFails] the other. It is false where there is no such second guarantee,
+// or none that the accountant knows.
 func BothHonest(r *recipe.Recipe) (recipe.Loss, bool) { return subject{r}.bothHonest() }
 
 // ProvedBound returns what devices with a randomizer prove. It is false for recipes without

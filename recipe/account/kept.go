@@ -6,9 +6,9 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 )
 
-// The last answers of the accountant and of the theory of shuffling are kept. Both are asked
-// the same again and again: a recipe for its guarantee, for what is left of it and for what
-// is told of it, and one recipe by each party that opens it in one process.
+// The last answers of the accountant and of the theory of shuffling are kept. Both are
+// asked the same again and again: a recipe for its guarantee, for what is left of it and
+// for what is told of it, and one recipe by each party that opens it in one process.
 var (
 	losses = kept[releases, release.Guarantee]{size: 256}
 	bounds = kept[shuffling, release.Guarantee]{size: 256}

@@ -9,10 +9,10 @@ import (
 	"github.com/starling-agg/starling/recipe"
 )
 
-// A recipe that is made here has a certificate of exactly what it claims. The checker rounds
-// outward more than the accountant, so noise that is calibrated to a claim, and a claim that
-// is computed from noise, are settled by what a certificate proves, a little above what the
-// accountant says.
+// A recipe that is made here has a certificate of exactly what it claims. The checker
+// rounds outward more than the accountant, so noise that is calibrated to a claim, and a
+// claim that is computed from noise, are settled by what a certificate proves, a little
+// above what the accountant says.
 
 // claimRoom is by how much, relative to what the accountant says, a computed claim may be
 // above it.

@@ -12,11 +12,12 @@ import (
 	"github.com/starling-agg/starling/recipe"
 )
 
-// deviation bounds the standard deviation of an estimate from n randomized reports, each of loss e by itself for replacing
-// an answer, whatever the answers are.
+// deviation bounds the standard deviation of an estimate from n randomized reports, each
+// of loss e by itself for replacing an answer, whatever the answers are.
 func (g *Goal) deviation(n, e float64) float64 {
 	if g.Randomizer == RAPPOR {
-		// Each bit of one answer in k is flipped with probability f; two bits tell two answers apart.
+		// Each bit of one answer in k is flipped with probability f; two bits tell two
+		// answers apart.
 		f := 1 / (math.Exp(e/2) + 1)
 		return math.Sqrt(n*f*(1-f)) / (1 - 2*f)
 	}
@@ -92,7 +93,8 @@ func (p *Plan) byDevices() error {
 	return nil
 }
 
-// randomize plans reports of loss e each, with few digits: no less if atLeast, else no more.
+// randomize plans reports of loss e each, with few digits: no less if atLeast, else no
+// more.
 func (p *Plan) randomize(e float64, atLeast bool) error {
 	g := &p.Goal
 	bits := g.differing()
@@ -123,7 +125,8 @@ func (g *Goal) differing() float64 {
 	return 1
 }
 
-// locally is what would do with reports as they are: errors grow with the root of the number of people.
+// locally is what would do with reports as they are: errors grow with the root of the
+// number of people.
 func (p *Plan) locally(affordable recipe.Loss) *Need {
 	g := &p.Goal
 	one := z(g.Confidence) * g.deviation(1, p.Epsilon0) / g.Within

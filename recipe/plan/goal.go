@@ -18,8 +18,9 @@ const (
 	Servers Randomizer = "servers" // noise of the two servers; one of them must be honest
 	RR      Randomizer = "rr"      // each device names a wrong bucket now and then; nobody is trusted
 	RAPPOR  Randomizer = "rappor"  // each device flips each bit of its bucket now and then; nobody is trusted
-	// Noisy: each device adds noise to its vector, of which the sum over all has enough. The servers must not put their shares
-	// together, and the devices must keep their noise to themselves.
+	// Noisy: each device adds noise to its vector, of which the sum over all has enough.
+	// The servers must not put their shares together, and the devices must keep their
+	// noise to themselves.
 	Noisy Randomizer = "gaussian"
 )
 
@@ -29,19 +30,24 @@ type Goal struct {
 	Query recipe.Query
 	// People is how many reports a batch is expected to hold; required, 2 to 10^9.
 	People uint64
-	// Population is how many people the People of each batch are drawn from, each by a secret coin; 0 if all answer.
+	// Population is how many people the People of each batch are drawn from, each by a
+	// secret coin; 0 if all answer.
 	Population uint64
-	// HideCount says that those not drawn send dummy reports, so that the number drawn does not show. For Population only.
+	// HideCount says that those not drawn send dummy reports, so that the number drawn
+	// does not show. For Population only.
 	HideCount bool
-	// Within is the error that is wanted, as a part of the largest result that People could give; 0 if it does not matter.
+	// Within is the error that is wanted, as a part of the largest result that People
+	// could give; 0 if it does not matter.
 	Within float64
-	// Confidence is how sure the error is to be kept, for each number of the result; 0.95 if zero.
+	// Confidence is how sure the error is to be kept, for each number of the result; 0.95
+	// if zero.
 	Confidence float64
 	// Epsilon is the wanted loss over all rounds; 0 if it does not matter.
 	Epsilon float64
 	// Delta beside it; 1e-9 if zero.
 	Delta float64
-	// Rounds is in how many batches one person may be (with Population, may be drawn for); 1 if zero.
+	// Rounds is in how many batches one person may be (with Population, may be drawn
+	// for); 1 if zero.
 	Rounds uint32
 	// Batches, if not 0, is over how many batches the servers' noise is correlated, in
 	// the order of time; Within is then of their mean. People, then, stay away Separation
@@ -50,11 +56,13 @@ type Goal struct {
 	Separation uint64
 	// Randomizer is Servers if empty.
 	Randomizer Randomizer
-	// Speed is what vectors cost on some machine; with it, plans for vectors tell the time of a report. Optional.
+	// Speed is what vectors cost on some machine; with it, plans for vectors tell the
+	// time of a report. Optional.
 	Speed *pine.Speed
 	// Unit is whose data is protected; recipe.DefaultUnit when nil.
 	Unit *recipe.Unit
-	// MinBatch is B. If zero, half of People or, for samples, what a sample falls short of once in 10^9.
+	// MinBatch is B. If zero, half of People or, for samples, what a sample falls short
+	// of once in 10^9.
 	MinBatch uint64
 }
 
@@ -173,12 +181,14 @@ func (g *Goal) rate() float64 {
 // z is how many standard deviations a normal number stays within with probability c.
 func z(c float64) float64 { return math.Sqrt2 * math.Erfinv(c) }
 
-// sampleVariance bounds the variance that sampling adds to an estimate for n people, in squared units of a sum.
+// sampleVariance bounds the variance that sampling adds to an estimate for n people, in
+// squared units of a sum.
 func (g *Goal) sampleVariance(n float64) float64 {
 	if g.Population == 0 {
 		return 0
 	}
-	// A share p estimated from a known number of people has variance p (1-p)/n; from a hidden number, p/n.
+	// A share p estimated from a known number of people has variance p (1-p)/n; from a
+	// hidden number, p/n.
 	spread := 0.25
 	if g.HideCount {
 		spread = 1

@@ -8,7 +8,8 @@ import (
 	"github.com/starling-agg/starling/recipe"
 )
 
-// byNoise plans noise of the devices' own on vectors: as much as the accuracy allows, or as little as the loss wants.
+// byNoise plans noise of the devices' own on vectors: as much as the accuracy allows, or
+// as little as the loss wants.
 func (p *Plan) byNoise() error {
 	g := &p.Goal
 	n := float64(g.People)
@@ -47,7 +48,8 @@ func (p *Plan) byNoise() error {
 	return nil
 }
 
-// add computes what the noise guarantees and how far it moves results; noise of no variance is calibrated to the goal's loss.
+// add computes what the noise guarantees and how far it moves results; noise of no
+// variance is calibrated to the goal's loss.
 func (p *Plan) add() error {
 	g := &p.Goal
 	o, err := p.choose(parties)
@@ -74,7 +76,8 @@ func (p *Plan) add() error {
 	return nil
 }
 
-// noisily is what would do with the noise as it is: errors grow with the root of the number of people.
+// noisily is what would do with the noise as it is: errors grow with the root of the
+// number of people.
 func (p *Plan) noisily(affordable recipe.Loss) *Need {
 	g := &p.Goal
 	one := z(g.Confidence) * math.Sqrt(p.Variance.Float()) / (g.Within * g.largest())

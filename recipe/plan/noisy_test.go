@@ -12,7 +12,8 @@ import (
 	"github.com/starling-agg/starling/recipe/account"
 )
 
-// Plans of devices' noise meet a loss and an accuracy, say what neither reaches, and are what devices compute from their recipes.
+// Plans of devices' noise meet a loss and an accuracy, say what neither reaches, and are
+// what devices compute from their recipes.
 func TestNoisy(t *testing.T) {
 	o := account.Options{Name: "n", Leader: "https://leader.example/", Helper: "https://helper.example/"}
 	noisy := func(change func(*Goal)) *Plan {
@@ -57,7 +58,8 @@ func TestNoisy(t *testing.T) {
 			t.Errorf("%s: %v\n%s", name, err, j)
 		}
 	}
-	// One of two honest servers, and half of the devices counted on, cost the same: both double the variance.
+	// One of two honest servers, and half of the devices counted on, cost the same: both
+	// double the variance.
 	servers := mustMake(t, vectors(5000, 0))
 	devices := noisy(func(*Goal) {})
 	if x := devices.Error.Each / servers.Error.Each; math.Abs(x-1) > 0.01 {

@@ -14,14 +14,16 @@ import (
 	"github.com/starling-agg/starling/recipe"
 )
 
-// An Error is how far a result may be from the truth, in units of the result, with the goal's confidence.
+// An Error is how far a result may be from the truth, in units of the result, with the
+// goal's confidence.
 type Error struct {
 	Each float64 `json:"each"` // for each number by itself
 	All  float64 `json:"all"`  // for all numbers at once
 	Part float64 `json:"part"` // Each as a part of the largest result that the people could give
 }
 
-// A Need is what would do where the goal is out of reach; each by itself, the rest as it is. Zero if nothing helps.
+// A Need is what would do where the goal is out of reach; each by itself, the rest as it
+// is. Zero if nothing helps.
 type Need struct {
 	People  uint64  `json:"people"`  // reports a batch
 	Epsilon float64 `json:"epsilon"` // over all rounds
@@ -36,21 +38,24 @@ type Plan struct {
 	// Needs says what would do; nil if the goal fits.
 	Needs *Need
 
-	// Variance is sigma^2 of the discrete Gaussian noise that each server draws, or for Noisy each device; zero if the devices
-	// randomize in other ways.
+	// Variance is sigma^2 of the discrete Gaussian noise that each server draws, or for
+	// Noisy each device; zero if the devices randomize in other ways.
 	Variance recipe.Rational
 	// Proved is what devices with a randomizer prove about what they send; nil for others.
 	Proved *recipe.ProvedBound
-	// Epsilon0 is the loss of one report by itself, for replacing the answer; 0 if devices do not randomize.
+	// Epsilon0 is the loss of one report by itself, for replacing the answer; 0 if
+	// devices do not randomize.
 	Epsilon0 float64
 	perBit   recipe.Decimal // what the recipe says of Epsilon0: half of it for RAPPOR, which blurs two bits
-	// Dummies is the probability with which a person not drawn sends a dummy report; 0 if the count is public.
+	// Dummies is the probability with which a person not drawn sends a dummy report; 0 if
+	// the count is public.
 	Dummies float64
 	// Allowance is how many dummies a batch may hold, beside MinBatch answers.
 	Allowance uint64
 	dummies   *recipe.Dummies // both
-	// Series correlates the noise over batches; the zero value if Goal.Batches is 0. share and single are the parts of Variance in
-	// the mean of all batches and in the last of them.
+	// Series correlates the noise over batches; the zero value if Goal.Batches is 0.
+	// share and single are the parts of Variance in the mean of all batches and in the
+	// last of them.
 	Series        correlated.Series
 	share, single float64
 	// MinBatch is B.
@@ -58,20 +63,23 @@ type Plan struct {
 
 	// Loss is over all rounds: the guarantee of [Plan.Recipe], where there is one.
 	Loss recipe.Loss
-	// Local is the loss over all rounds, for replacing one person's answers, if nobody is to be trusted: what Goal.Epsilon
-	// bounds if devices randomize. NoPrivacy if they do not.
+	// Local is the loss over all rounds, for replacing one person's answers, if nobody is
+	// to be trusted: what Goal.Epsilon bounds if devices randomize. NoPrivacy if they do
+	// not.
 	Local      recipe.Loss
 	Neighbours release.Neighbours
 	Theorem    string
 	Error      Error
-	// Assumptions must hold for the loss to be true; Fallbacks say what is left when one does not.
+	// Assumptions must hold for the loss to be true; Fallbacks say what is left when one
+	// does not.
 	Assumptions []string
 	// Conditions must hold too, and are whoever plans' word; without them the loss is
 	// Unconditional. See [recipe.Guarantee].
 	Conditions              []string
 	Unconditional           recipe.Loss
 	UnconditionalNeighbours release.Neighbours
-	// Person is what a person with as many units as Goal.Unit says has on none of Conditions.
+	// Person is what a person with as many units as Goal.Unit says has on none of
+	// Conditions.
 	Person    recipe.Loss
 	Fallbacks []recipe.Fallback
 	// Instead are the other ways to the goal.
@@ -87,7 +95,8 @@ type Option struct {
 	Needs      *Need       `json:"needs,omitempty"`
 }
 
-// Make plans. It fails with an error that matches ErrGoal, or with one of the accountant where no loss can be computed.
+// Make plans. It fails with an error that matches ErrGoal, or with one of the accountant
+// where no loss can be computed.
 func Make(g Goal) (*Plan, error) {
 	if err := g.Validate(); err != nil {
 		return nil, err
@@ -163,7 +172,8 @@ func (p *Plan) batch() error {
 	return nil
 }
 
-// leastVariance is the narrowest noise that is planned: the narrowest that is calibrated for a loss.
+// leastVariance is the narrowest noise that is planned: the narrowest that is calibrated
+// for a loss.
 const leastVariance = 0.25
 
 // byServers plans the servers' noise.
@@ -186,7 +196,8 @@ func (p *Plan) byServers() error {
 			return nil
 		}
 	case g.Epsilon == 0:
-		// Not even the narrowest noise leaves the accuracy: plan that noise, and say what it takes.
+		// Not even the narrowest noise leaves the accuracy: plan that noise, and say what
+		// it takes.
 		p.Variance = recipe.Rational{Num: 1, Den: 4}
 		if err := p.lose(); err != nil {
 			return err
@@ -252,8 +263,9 @@ func (p *Plan) spread(deviation float64) {
 	p.Error.All *= g.Query.Unit()
 }
 
-// people is how many reports the accuracy takes with the noise as it is and the same rate of sampling: the root of
-// (within n C)^2 = z^2 (2 sigma^2 + s n), where s is what a sampled person adds.
+// people is how many reports the accuracy takes with the noise as it is and the same rate
+// of sampling: the root of (within n C)^2 = z^2 (2 sigma^2 + s n), where s is what a
+// sampled person adds.
 func (p *Plan) people() uint64 {
 	g := &p.Goal
 	a := math.Pow(g.Within*g.largest(), 2)
@@ -342,7 +354,8 @@ func upward(v float64) (release.Rational, error) {
 // miss is the part of delta that is spent on samples larger than accounted for.
 const miss = 0.01
 
-// guarantee is the loss of the noise over all rounds, if everyone sees the count and the honest people are one in crowd.
+// guarantee is the loss of the noise over all rounds, if everyone sees the count and the
+// honest people are one in crowd.
 func (p *Plan) guarantee(v release.Rational, crowd float64) (release.Guarantee, error) {
 	g := &p.Goal
 	rounds := uint64(g.Rounds)
@@ -368,8 +381,8 @@ func (p *Plan) guarantee(v release.Rational, crowd float64) (release.Guarantee, 
 	return out, g.unsampled(v, err)
 }
 
-// unsampled says in words why a secret sample has no answer: one is found only by a distribution of losses, which lists
-// the outcomes of the noise.
+// unsampled says in words why a secret sample has no answer: one is found only by a
+// distribution of losses, which lists the outcomes of the noise.
 func (g *Goal) unsampled(v release.Rational, err error) error {
 	if !errors.Is(err, release.ErrUnsupported) {
 		return err

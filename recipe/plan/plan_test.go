@@ -25,7 +25,8 @@ func mustMake(t *testing.T, g Goal) *Plan {
 	return p
 }
 
-// inside is the probability that the sum of two discrete Gaussians of a variance is within an error, by summing it.
+// inside is the probability that the sum of two discrete Gaussians of a variance is
+// within an error, by summing it.
 func inside(variance, within float64) float64 {
 	reach := int(10*math.Sqrt(variance)) + 2
 	pmf, total := make([]float64, 2*reach+1), 0.0
@@ -45,7 +46,8 @@ func inside(variance, within float64) float64 {
 	return sum / total / total
 }
 
-// TestAccuracy: the error is kept with the wanted confidence, and not by much noise less than there may be.
+// TestAccuracy: the error is kept with the wanted confidence, and not by much noise less
+// than there may be.
 func TestAccuracy(t *testing.T) {
 	for _, people := range []uint64{2000, 20000, 50000} {
 		for _, confidence := range []float64{0.5, 0.95, 0.999} {
@@ -65,7 +67,8 @@ func TestAccuracy(t *testing.T) {
 	}
 }
 
-// TestLoss: a wanted loss is met with the least noise; both wishes together are told apart from one too many.
+// TestLoss: a wanted loss is met with the least noise; both wishes together are told
+// apart from one too many.
 func TestLoss(t *testing.T) {
 	g := histogram(20000)
 	g.Epsilon, g.Rounds = 0.5, 10
@@ -100,7 +103,8 @@ func TestLoss(t *testing.T) {
 	}
 }
 
-// TestTooFew: where not even the narrowest noise keeps the error, the plan says what it takes.
+// TestTooFew: where not even the narrowest noise keeps the error, the plan says what it
+// takes.
 func TestTooFew(t *testing.T) {
 	g := histogram(20)
 	g.Within = 0.01
@@ -114,7 +118,8 @@ func TestTooFew(t *testing.T) {
 	}
 }
 
-// TestSamples: being drawn in secret helps, seen it does not; fewer honest people help less.
+// TestSamples: being drawn in secret helps, seen it does not; fewer honest people help
+// less.
 func TestSamples(t *testing.T) {
 	g := histogram(20000)
 	g.Within, g.Rounds = 0.01, 50
@@ -150,7 +155,8 @@ func TestSamples(t *testing.T) {
 	}
 }
 
-// TestDevices: the estimators' deviations are those of their formulas, and more people make up for the missing trust.
+// TestDevices: the estimators' deviations are those of their formulas, and more people
+// make up for the missing trust.
 func TestDevices(t *testing.T) {
 	for _, r := range []Randomizer{RR, RAPPOR} {
 		g := histogram(20000)
@@ -199,7 +205,8 @@ func TestRecipe(t *testing.T) {
 	}
 }
 
-// TestRecipeOfCoinsAndBlur: so they are where devices toss coins or blur their answers, from an accuracy and from a loss.
+// TestRecipeOfCoinsAndBlur: so they are where devices toss coins or blur their answers,
+// from an accuracy and from a loss.
 func TestRecipeOfCoinsAndBlur(t *testing.T) {
 	o := account.Options{Name: "Ages", Leader: "https://leader.example/", Helper: "https://helper.example/",
 		Relay: &recipe.Relay{URL: "https://relay.example/", Gateway: "https://leader.example/gateway"}}
@@ -304,7 +311,8 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestUnsampled: a sum too wide for the losses of a secret sample is refused in words, not by the accountant's types.
+// TestUnsampled: a sum too wide for the losses of a secret sample is refused in words,
+// not by the accountant's types.
 func TestUnsampled(t *testing.T) {
 	for _, hide := range []bool{false, true} {
 		g := Goal{Query: recipe.Sum{Max: 1_000_000}, People: 100_000, Population: 1_000_000, HideCount: hide}

@@ -19,8 +19,8 @@ type NotExpressibleError struct {
 
 func (e *NotExpressibleError) Error() string { return "plan: no recipe says this: " + e.Why }
 
-// query is what a recipe of the plan asks. A sampled histogram must have an answer that adds nothing, for dummies;
-// randomized response names a bucket; RAPPOR marks many.
+// query is what a recipe of the plan asks. A sampled histogram must have an answer that
+// adds nothing, for dummies; randomized response names a bucket; RAPPOR marks many.
 func (p *Plan) query() recipe.Query {
 	g := &p.Goal
 	switch n := uint32(g.buckets()); {
@@ -39,13 +39,15 @@ func (p *Plan) query() recipe.Query {
 	return g.Query
 }
 
-// parties stand for those whom a plan does not know; a guarantee does not depend on their names.
+// parties stand for those whom a plan does not know; a guarantee does not depend on their
+// names.
 var parties = account.Options{
 	Name: "plan", Leader: "https://leader.example/", Helper: "https://helper.example/",
 	Relay: &recipe.Relay{URL: "https://relay.example/", Gateway: "https://leader.example/gateway"},
 }
 
-// choose fills in all of the options that the guarantee depends on, but for what hides the count and for the noise.
+// choose fills in all of the options that the guarantee depends on, but for what hides
+// the count and for the noise.
 func (p *Plan) choose(o account.Options) (account.Options, error) {
 	g := &p.Goal
 	delta, err := recipe.ParseDecimal(strconv.FormatFloat(g.Delta, 'g', -1, 64))
@@ -86,8 +88,8 @@ func (p *Plan) blur() error {
 	return p.follow(o)
 }
 
-// hide computes what the noise guarantees to devices that toss coins and hide the count; no noise is calibrated to the
-// goal's loss.
+// hide computes what the noise guarantees to devices that toss coins and hide the count;
+// no noise is calibrated to the goal's loss.
 func (p *Plan) hide(noise recipe.Noise) error {
 	g := &p.Goal
 	o, err := p.choose(parties)
@@ -118,7 +120,8 @@ func (p *Plan) hide(noise recipe.Noise) error {
 	return nil
 }
 
-// follow takes the loss, the noise and the dummies from the recipe of the options, with its words about them.
+// follow takes the loss, the noise and the dummies from the recipe of the options, with
+// its words about them.
 func (p *Plan) follow(o account.Options) error {
 	r, err := account.New(o)
 	if invalid := new(recipe.InvalidError); errors.As(err, &invalid) {

@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// seriesBands is the most bands that are planned: a server keeps the noise of one batch less.
+	// seriesBands is the most bands that are planned: a server keeps the noise of one
+	// batch less.
 	seriesBands = 32
 	// seriesBits loses less than one per cent of accuracy.
 	seriesBits = 8
@@ -33,8 +34,9 @@ func (g *Goal) checkSeries() error {
 	return nil
 }
 
-// Series chooses how noise is correlated over batches, for people who stay away separation rounds: the strategy of as many bands, up to
-// 32, that is best for sums over the batches.
+// Series chooses how noise is correlated over batches, for people who stay away
+// separation rounds: the strategy of as many bands, up to 32, that is best for sums over
+// the batches.
 func Series(batches, separation uint64) (correlated.Series, error) {
 	if batches > correlated.MaxRounds {
 		return correlated.Series{}, wrong("correlated noise over %d batches, want at most %d", batches, correlated.MaxRounds)
@@ -64,8 +66,8 @@ func (p *Plan) correlate() (err error) {
 	return nil
 }
 
-// ofMean is how much of a draw's variance is in the number that the accuracy is about: all of it or, of correlated noise, what is
-// left in the mean of all batches.
+// ofMean is how much of a draw's variance is in the number that the accuracy is about:
+// all of it or, of correlated noise, what is left in the mean of all batches.
 func (p *Plan) ofMean() float64 {
 	if p.Goal.Batches == 0 {
 		return 1
@@ -87,12 +89,13 @@ func (p *Plan) norm2() release.Rational {
 	return release.Rational{Num: num, Den: den}
 }
 
-// A SeriesError is what correlated noise does, in units of the result, with the goal's confidence; [Plan.Error] is of the mean of
-// all batches.
+// A SeriesError is what correlated noise does, in units of the result, with the goal's
+// confidence; [Plan.Error] is of the mean of all batches.
 type SeriesError struct {
 	// Batch is how far one number of one batch may be off, the last and worst.
 	Batch float64 `json:"batch"`
-	// Independent and IndependentBatch are the same of noise of each batch's own, under the same guarantee.
+	// Independent and IndependentBatch are the same of noise of each batch's own, under
+	// the same guarantee.
 	Independent      float64 `json:"independent"`
 	IndependentBatch float64 `json:"independent_batch"`
 	Bands            int     `json:"bands"`

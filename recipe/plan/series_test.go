@@ -17,7 +17,8 @@ func seriesGoal() Goal {
 	return Goal{Query: recipe.Histogram{Length: 21}, People: 2000, Epsilon: 1, Rounds: 6, Batches: 90, Separation: 14}
 }
 
-// A plan of correlated noise becomes a recipe with the same guarantee, and its errors are those that the recipe forecasts.
+// A plan of correlated noise becomes a recipe with the same guarantee, and its errors are
+// those that the recipe forecasts.
 func TestSeriesPlan(t *testing.T) {
 	for name, q := range map[string]recipe.Query{
 		"histogram": recipe.Histogram{Length: 21},

@@ -20,27 +20,32 @@ type Proof struct {
 	Fits bool `json:"fits"`
 	// MostReports is how many reports a sum has room for.
 	MostReports uint64 `json:"most_reports"`
-	// UploadBytes of one report without DAP's framing, about 200 bytes; and over 4 bytes an entry.
+	// UploadBytes of one report without DAP's framing, about 200 bytes; and over 4 bytes
+	// an entry.
 	UploadBytes int     `json:"upload_bytes"`
 	Ratio       float64 `json:"upload_over_plaintext"`
-	// SoundnessBits is -log2 of the odds that one false report is accepted, the worst of pine.Soundness's parts; 0 where it is not
-	// stated.
+	// SoundnessBits is -log2 of the odds that one false report is accepted, the worst of
+	// pine.Soundness's parts; 0 where it is not stated.
 	SoundnessBits float64 `json:"soundness_bits,omitempty"`
 	// TooLarge: no leader takes reports so large; see [recipe.TooLargeError].
 	TooLarge bool `json:"too_large,omitempty"`
-	// DeviceMS and ServerMS are milliseconds of one report, of a device and of the slower server, by Goal.Speed; 0 without it and
-	// where it does not know the proof. Sealing and sending are left out.
+	// DeviceMS and ServerMS are milliseconds of one report, of a device and of the slower
+	// server, by Goal.Speed; 0 without it and where it does not know the proof. Sealing
+	// and sending are left out.
 	DeviceMS float64 `json:"device_ms,omitempty"`
 	ServerMS float64 `json:"server_ms,omitempty"`
 }
 
-// A Shorter is a projection that would be sent in place of vectors, and what it costs and loses.
+// A Shorter is a projection that would be sent in place of vectors, and what it costs and
+// loses.
 type Shorter struct {
 	Numbers uint32 `json:"numbers"` // that are sent
-	// UploadBytes and Ratio, to 4 bytes an entry of the vector, are as in [Proof], by the smallest proof that fits.
+	// UploadBytes and Ratio, to 4 bytes an entry of the vector, are as in [Proof], by the
+	// smallest proof that fits.
 	UploadBytes int     `json:"upload_bytes"`
 	Ratio       float64 `json:"upload_over_plaintext"`
-	// Lost is the expected distance of the mean from the true one over its length, beside the noise.
+	// Lost is the expected distance of the mean from the true one over its length, beside
+	// the noise.
 	Lost float64 `json:"lost_by_projection"`
 }
 
@@ -50,10 +55,12 @@ func (g *Goal) hasRoomForNoise() bool {
 	return ok && q.Proof != recipe.L2Fixed16 && q.Proof != recipe.L2Fixed32
 }
 
-// leastProjection is the shortest projection that is offered: errors of shorter ones stray far from what is expected.
+// leastProjection is the shortest projection that is offered: errors of shorter ones
+// stray far from what is expected.
 const leastProjection = 64
 
-// projections are ways to send less, by halves, quarters, sixteenths and 64ths; nil for what is no vector or has no proof that fits.
+// projections are ways to send less, by halves, quarters, sixteenths and 64ths; nil for
+// what is no vector or has no proof that fits.
 func (p *Plan) projections() []Shorter {
 	q, ok := p.Goal.Query.(recipe.Vector)
 	if !ok {
@@ -95,7 +102,8 @@ func (s Shorter) words() string {
 	return fmt.Sprintf("to %d numbers: %d bytes a report; beside the noise the mean is %.3g times its length off", s.Numbers, s.UploadBytes, s.Lost)
 }
 
-// upload is the size of a report's shares in bytes, and the soundness of its proof where that is stated.
+// upload is the size of a report's shares in bytes, and the soundness of its proof where
+// that is stated.
 func upload(q recipe.Vector) (size int, soundness float64, err error) {
 	switch config := q.VDAFConfig().(type) {
 	case dap.PineConfig:
@@ -116,8 +124,8 @@ func upload(q recipe.Vector) (size int, soundness float64, err error) {
 	panic("plan: internal error: a vector of another kind")
 }
 
-// proofs are the ways to prove the norm that the query leaves open, or the one that it names; nil for other queries. Proofs that
-// do not hold for the bound are left out.
+// proofs are the ways to prove the norm that the query leaves open, or the one that it
+// names; nil for other queries. Proofs that do not hold for the bound are left out.
 func (p *Plan) proofs() []Proof {
 	q, ok := p.Goal.Query.(recipe.Vector)
 	if !ok {

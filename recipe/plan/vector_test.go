@@ -21,7 +21,8 @@ func vectors(people uint64, proof recipe.VectorProof) Goal {
 	return Goal{Query: q, People: people, Epsilon: 2, Delta: 1e-6}
 }
 
-// A plan for vectors has its error in units of the entries, and shows what each proof costs.
+// A plan for vectors has its error in units of the entries, and shows what each proof
+// costs.
 func TestVectors(t *testing.T) {
 	p := mustMake(t, vectors(2000, 0))
 	sigma := math.Sqrt(2*p.Variance.Float()) / (1 << 15)
@@ -50,7 +51,8 @@ func TestVectors(t *testing.T) {
 		t.Fatalf("%+v", shorter)
 	}
 	for i, s := range shorter {
-		// Fewer bytes than before, and more lost: about the root of the part that is left out.
+		// Fewer bytes than before, and more lost: about the root of the part that is left
+		// out.
 		if i > 0 && (s.UploadBytes >= shorter[i-1].UploadBytes || s.Lost <= shorter[i-1].Lost) || s.UploadBytes >= list[0].UploadBytes ||
 			math.Abs(s.Lost/math.Sqrt(1e4/float64(s.Numbers)-1e4/16384)-1) > 1e-3 {
 			t.Errorf("%+v", s)
@@ -70,7 +72,8 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// A proof whose reports nobody takes is shown as such; with a machine's speed the time of a report is shown.
+// A proof whose reports nobody takes is shown as such; with a machine's speed the time of
+// a report is shown.
 func TestVectorsTooLarge(t *testing.T) {
 	q, err := recipe.NewVector(1<<18, 1, 15, 0)
 	if err != nil {
@@ -101,7 +104,8 @@ func TestVectorsTooLarge(t *testing.T) {
 	}
 }
 
-// 2^16 people have no room in Field32 with 15 bits; the recipe that is written has the smallest field that does.
+// 2^16 people have no room in Field32 with 15 bits; the recipe that is written has the
+// smallest field that does.
 func TestVectorsWithoutRoom(t *testing.T) {
 	p := mustMake(t, vectors(1<<16, 0))
 	if list := p.proofs(); list[0].Fits || !list[1].Fits {

@@ -138,7 +138,8 @@ func (p *Plan) sigma() float64 {
 	return math.Sqrt(p.Variance.Float())
 }
 
-// MarshalJSON writes the plan as one flat object; loss as epsilon and delta, null where nothing is proved.
+// MarshalJSON writes the plan as one flat object; loss as epsilon and delta, null where
+// nothing is proved.
 func (p *Plan) MarshalJSON() ([]byte, error) {
 	g := &p.Goal
 	out := struct {

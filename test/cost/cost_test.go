@@ -205,7 +205,8 @@ func (x *bed) serve(b testing.TB, before uint64) {
 	}
 }
 
-// parts are what no implementation can leave out, one after the other, in microseconds a report.
+// parts are what no implementation can leave out, one after the other, in microseconds a
+// report.
 type parts struct{ outer, inner, checks, proof float64 }
 
 func (p parts) sum() float64 { return p.outer + p.inner + p.checks + p.proof }
@@ -272,7 +273,8 @@ func (x *bed) primitives() (p parts) {
 
 func must2[T, U any](v T, u U, err error) (T, U) { return must(v, err), u }
 
-// timed is the processor time, of all threads and of the kernel too, that f takes a report, in microseconds.
+// timed is the processor time, of all threads and of the kernel too, that f takes a
+// report, in microseconds.
 func (x *bed) timed(f func()) float64 {
 	before := spent()
 	f()
@@ -329,7 +331,8 @@ func BenchmarkReport(b *testing.B) {
 	}
 }
 
-// TestCost: the benchmark's services take what its devices send, and the primitives find it good.
+// TestCost: the benchmark's services take what its devices send, and the primitives find
+// it good.
 func TestCost(t *testing.T) {
 	x := newBed(t, block, recipe.Count{}, must(prio3.NewCount(2)), client.Bool(true))
 	x.prepare()

@@ -27,7 +27,8 @@ import (
 	"github.com/starling-agg/starling/recipe/account"
 )
 
-// classified is how many devices TestClassifier has: docs/bench/ohttp.md has what 2,000 gave.
+// classified is how many devices TestClassifier has: docs/bench/ohttp.md has what 2,000
+// gave.
 var classified = flag.Int("classified", 200, "devices of each run of TestClassifier")
 
 // trace is what who watches a device's network sees of it.

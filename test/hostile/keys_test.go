@@ -293,7 +293,8 @@ func TestManifestMakerReadsAnswers(t *testing.T) {
 			if !errors.Is(err, ohttp.ErrUnsigned) || paid != 0 || sent != 0 {
 				t.Errorf("%s, signed anew by %v: %v; %d rounds paid, %d requests", name, by, err, paid, sent)
 			}
-			// Even if nobody asked for the three signatures, the lists are not their owners'.
+			// Even if nobody asked for the three signatures, the lists are not their
+			// owners'.
 			m = w.changed(t, func(m *ohttp.Manifest) { m.Pinned[0].Body, _ = w.ownList(t, signed.Leader, s, nil) }, allThree...)
 			if err := w.handed(t, client.Forgetful(), m, time.Now()); !errors.Is(err, signed.ErrSignature) {
 				t.Errorf("%s, all three tricked: %v", name, err)

@@ -20,7 +20,8 @@ import (
 	"github.com/starling-agg/starling/recipe/account"
 )
 
-// changed is the world's recipe as a hostile author writes it: the encoder takes it, whatever it says.
+// changed is the world's recipe as a hostile author writes it: the encoder takes it,
+// whatever it says.
 func changed(t *testing.T, change func(*recipe.Recipe)) []byte {
 	t.Helper()
 	r, err := recipe.Read(shared.bytes)
@@ -35,8 +36,8 @@ func changed(t *testing.T, change func(*recipe.Recipe)) []byte {
 	return b
 }
 
-// everybody hands a recipe to all who read recipes: a device, whose ledger keeps why it refused, the collector, and leader
-// and helper, who read it when they start.
+// everybody hands a recipe to all who read recipes: a device, whose ledger keeps why it
+// refused, the collector, and leader and helper, who read it when they start.
 func everybody(t *testing.T, b []byte) (others map[string]error, device error) {
 	t.Helper()
 	ledger, err := participate.MemoryLedger(participate.LedgerOptions{MaxEpsilon: math.Inf(1), MaxDelta: 1})
@@ -83,7 +84,8 @@ func everybody(t *testing.T, b []byte) (others map[string]error, device error) {
 	return others, device
 }
 
-// refusedBy wants a recipe refused by everybody: by the device with a reason, by the others with an error of a type.
+// refusedBy wants a recipe refused by everybody: by the device with a reason, by the
+// others with an error of a type.
 func refusedBy[E error](t *testing.T, b []byte, reason client.Reason) {
 	t.Helper()
 	others, device := everybody(t, b)
@@ -384,9 +386,9 @@ func TestRecipeOfAnotherUnit(t *testing.T) {
 }
 
 // TestRecipeSwapped: servers that run another recipe than the device agreed to, here one
-// with a smaller B, or one that protects another unit. They do not know the device's task;
-// and if they put the report into their own, its shares do not open, for the recipe is bound
-// into them.
+// with a smaller B, or one that protects another unit. They do not know the device's
+// task; and if they put the report into their own, its shares do not open, for the recipe
+// is bound into them.
 func TestRecipeSwapped(t *testing.T) {
 	for name, change := range map[string]func(*recipe.Recipe){
 		"B": func(r *recipe.Recipe) { r.MinBatch++ },

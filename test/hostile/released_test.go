@@ -18,7 +18,8 @@ import (
 	"github.com/starling-agg/starling/recipe/account"
 )
 
-// longGrace is a grace in which what ended half a day ago is over, and not to be released yet.
+// longGrace is a grace in which what ended half a day ago is over, and not to be released
+// yet.
 const longGrace = 48 * time.Hour
 
 // A point is one place in the space of recipes.
@@ -277,7 +278,8 @@ func (q *tasked) intervals(t *testing.T, p point) (take func()) {
 		return func() { q.unreleased(t, early, waiting) }
 	}
 
-	// What may be had: all reports of the round, whenever in it they were made, and no other's.
+	// What may be had: all reports of the round, whenever in it they were made, and no
+	// other's.
 	n := q.recipe.Threshold()
 	end := q.at(t, start+unit)
 	reports := slices.Concat(q.reports(t, n-1, end.Add(-time.Second)), q.reports(t, 1, q.at(t, start)))

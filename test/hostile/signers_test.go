@@ -156,7 +156,8 @@ func TestRecipeOfStrangers(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// Without keys such a recipe is refused as a whole, unless all of it is on this machine.
+	// Without keys such a recipe is refused as a whole, unless all of it is on this
+	// machine.
 	bare := options()
 	bare.Leader, bare.Helper = "https://leader.example/", "https://helper.example/"
 	bare.Relay = &recipe.Relay{URL: "https://relay.example/", Gateway: "https://gateway.example/"}

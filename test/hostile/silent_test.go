@@ -19,10 +19,12 @@ import (
 	"github.com/starling-agg/starling/recipe/account"
 )
 
-// servers are those who must not be able to tell a device that takes no part from one that is not there.
+// servers are those who must not be able to tell a device that takes no part from one
+// that is not there.
 var servers = []string{"leader", "helper"}
 
-// sight is all that leader and helper have seen: what came in from the network and what they logged, byte for byte.
+// sight is all that leader and helper have seen: what came in from the network and what
+// they logged, byte for byte.
 func (w *world) sight() map[string]string {
 	s := map[string]string{}
 	for _, party := range servers {
@@ -31,7 +33,8 @@ func (w *world) sight() map[string]string {
 	return s
 }
 
-// state is the leader's status, with the helper's in it, without what the clock alone changes.
+// state is the leader's status, with the helper's in it, without what the clock alone
+// changes.
 func (w *world) state(t *testing.T) string {
 	t.Helper()
 	s := w.status(t)
@@ -54,7 +57,8 @@ func (w *world) state(t *testing.T) string {
 // them, so that they are no blind ones, and the collector's batch holds exactly these
 // reports.
 //
-// Coins: fewer than the 180 reports of a batch, or no silent device, come once in 10^9 runs (6 standard deviations).
+// Coins: fewer than the 180 reports of a batch, or no silent device, come once in 10^9
+// runs (6 standard deviations).
 func TestSilentDevices(t *testing.T) {
 	for _, c := range []struct {
 		name  string

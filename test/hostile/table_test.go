@@ -12,8 +12,8 @@ import (
 // controls are tests of the harness: what the attacks change is taken as it is.
 var controls = []string{"TestHonestRecipe", "TestHonestReport", "TestMain", "TestAttackTable"}
 
-// TestAttackTable: every test that docs/attacks.md names is there, every attack of this package is in it, and each line says
-// who attacks, what, who refuses and by which test.
+// TestAttackTable: every test that docs/attacks.md names is there, every attack of this
+// package is in it, and each line says who attacks, what, who refuses and by which test.
 func TestAttackTable(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/attacks.md")
 	if err != nil {

@@ -238,7 +238,8 @@ func TestRoomForOne(t *testing.T) {
 				})
 				if i == 0 {
 					want = heard
-					// Full until the round is done with: at once, or when the gateway gives it up.
+					// Full until the round is done with: at once, or when the gateway
+					// gives it up.
 					full := slices.DeleteFunc(slices.Clone(heard), func(line string) bool {
 						return !strings.Contains(line, "ohttp:full") || !strings.Contains(line, "probe")
 					})

@@ -76,7 +76,8 @@ func TestStaleGatewayKey(t *testing.T) {
 	shared.unchanged(t, before)
 }
 
-// TestStaleShareKey: shares sealed to a key that the leader no longer has, or to another key under the same id.
+// TestStaleShareKey: shares sealed to a key that the leader no longer has, or to another
+// key under the same id.
 func TestStaleShareKey(t *testing.T) {
 	keys := func(id uint8) *ohttp.Manifest {
 		list, err := dap.HpkeConfigList{dap.NewHpkeConfig(pair(t, id))}.Append(nil)
@@ -110,8 +111,8 @@ func (w *world) leaderKey(t *testing.T) uint8 {
 	return list[0].ID
 }
 
-// TestOversized: a request above the relay's limit ends there; one that an accomplice at the relay lets through, or brings
-// around it, ends at the gateway.
+// TestOversized: a request above the relay's limit ends there; one that an accomplice at
+// the relay lets through, or brings around it, ends at the gateway.
 func TestOversized(t *testing.T) {
 	before, heard := shared.settled(t), len(shared.heard["gateway"].copy())
 	if reason, _ := post(t, shared.relay, "", make([]byte, 20_001)); reason != ohttp.ReasonOversized {
@@ -239,7 +240,8 @@ func (w *world) direct(t *testing.T, m *ohttp.Request) {
 	w.acknowledged.Add(1)
 }
 
-// TestRelayElsewhere: a relay pointed elsewhere by a device, by a manifest, or by whoever runs it.
+// TestRelayElsewhere: a relay pointed elsewhere by a device, by a manifest, or by whoever
+// runs it.
 func TestRelayElsewhere(t *testing.T) {
 	before, heard := shared.settled(t), len(shared.heard["gateway"].copy())
 	c := shared.client(t, shared.manifest, nil)
@@ -270,7 +272,8 @@ func TestRelayElsewhere(t *testing.T) {
 			t.Errorf("by what is inside, %s %s: status %d", m.Method, m.Authority, status)
 		}
 	}
-	// By a manifest: the device sees that the recipe names another relay, and tosses no coin.
+	// By a manifest: the device sees that the recipe names another relay, and tosses no
+	// coin.
 	elsewhere := with(func(m *ohttp.Manifest) { m.Relay = "http://127.0.0.1:9/" })
 	var bad *participate.ManifestError
 	if err := participate.CheckManifest(shared.recipe, elsewhere); !errors.As(err, &bad) || !errors.Is(err, participate.ErrManifest) {

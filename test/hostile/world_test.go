@@ -235,7 +235,8 @@ func (w *world) compared() error {
 	}
 }
 
-// shared is the world in which attacks are played one after the other; each counts from what it finds.
+// shared is the world in which attacks are played one after the other; each counts from
+// what it finds.
 var shared *world
 
 // speaks is the draft of DAP in this pass.
@@ -318,8 +319,9 @@ type counts struct {
 	good uint64 // reports sent by settled
 }
 
-// settled sends one good report, waits until leader and helper have finished it and all that was acknowledged before, and
-// returns the leader's counts, which lag behind what it acknowledges.
+// settled sends one good report, waits until leader and helper have finished it and all
+// that was acknowledged before, and returns the leader's counts, which lag behind what it
+// acknowledges.
 func (w *world) settled(t *testing.T) counts {
 	t.Helper()
 	c := w.client(t, w.manifest, nil)
@@ -438,8 +440,8 @@ func seal(t *testing.T, k ohttp.KeyConfig, m *ohttp.Request) ([]byte, *ohttp.Res
 	return b, opener
 }
 
-// post brings an encapsulated request to a door, with a token where the sender has one, and returns the reason of a refusal
-// in the clear, or the answer.
+// post brings an encapsulated request to a door, with a token where the sender has one,
+// and returns the reason of a refusal in the clear, or the answer.
 func post(t *testing.T, address, token string, body []byte) (reason ohttp.Reason, answer []byte) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/", bytes.NewReader(body))

@@ -331,8 +331,8 @@ func (m *measure) settle() (acknowledged uint64, aggregated [2]uint64, err error
 			break
 		}
 	}
-	// One that is refused in the middle of its write may be kept: it counts once, also where
-	// its client comes again.
+	// One that is refused in the middle of its write may be kept: it counts once, also
+	// where its client comes again.
 	taken, unknown := uint64(m.taken.Load()), uint64(m.unknown.Load()+m.refused.Load())
 	if acknowledged < taken || acknowledged > taken+unknown || aggregated[0] != acknowledged || aggregated[1] != acknowledged {
 		return 0, aggregated, fmt.Errorf("%d uploads got 200 and %d another answer, or none; %d are acknowledged, %v aggregated by leader and helper",

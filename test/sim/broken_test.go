@@ -13,10 +13,12 @@ import (
 	"github.com/starling-agg/starling/internal/disk"
 )
 
-// TestOracle breaks the system in one way after the other, from outside, and demands that the oracle sees it.
+// TestOracle breaks the system in one way after the other, from outside, and demands that
+// the oracle sees it.
 func TestOracle(t *testing.T) {
 	interval, selected := tours[0], tours[2]
-	// Worlds with correlated noise: which of them shows a fault depends on every draw before.
+	// Worlds with correlated noise: which of them shows a fault depends on every draw
+	// before.
 	var series []uint64
 	for seed := uint64(1); len(series) < 12; seed++ {
 		if c := draw(seed); c.series && !c.lively {
@@ -225,8 +227,9 @@ func wrapFile(f disk.File, err error) (disk.File, error) {
 	return lyingFile{f}, nil
 }
 
-// TestOracleSeesLostWrites runs leader and helper on disks that lie about their syncs. If the loss of power were not felt,
-// or what it takes were not missed, the runs would find nothing.
+// TestOracleSeesLostWrites runs leader and helper on disks that lie about their syncs. If
+// the loss of power were not felt, or what it takes were not missed, the runs would find
+// nothing.
 func TestOracleSeesLostWrites(t *testing.T) {
 	for i, name := range []string{"leader", "helper"} {
 		found := 0

@@ -1,31 +1,41 @@
-// Package sim runs the whole system, client, leader, helper and collector, through seeded lists of operations on simulated
-// disks, on a simulated network and under a fake clock.
+// Package sim runs the whole system, client, leader, helper and collector, through seeded
+// lists of operations on simulated disks, on a simulated network and under a fake clock.
 //
 // # One run
 //
-// A seed chooses a deployment (batch mode, minimum batch, synchronous or deferred helper, segment size) and then a list of
-// operations: uploads of good, bad and repeated reports, steps of leader and helper, collections, polls, deletions, time
-// passing, and faults. Requests and answers get lost, are duplicated, held back and delivered later, cut short, or sent
-// again long after, also to a server that has restarted in between. While a message is under way other operations run,
-// so that two workers meet in every order that matters. A server loses power at a named failpoint or at any one call on
-// its disk, and finds afterwards what [disktest.Mem] says that it finds; or an operation that was done is reported failed.
+// A seed chooses a deployment (batch mode, minimum batch, synchronous or deferred helper,
+// segment size) and then a list of operations: uploads of good, bad and repeated reports,
+// steps of leader and helper, collections, polls, deletions, time passing, and faults.
+// Requests and answers get lost, are duplicated, held back and delivered later, cut
+// short, or sent again long after, also to a server that has restarted in between. While
+// a message is under way other operations run, so that two workers meet in every order
+// that matters. A server loses power at a named failpoint or at any one call on its disk,
+// and finds afterwards what [disktest.Mem] says that it finds; or an operation that was
+// done is reported failed.
 //
-// In lively runs leader and helper have their own workers, side by side, as in production, in place of steps.
+// In lively runs leader and helper have their own workers, side by side, as in
+// production, in place of steps.
 //
-// Then the faults stop, and everything must come to its end within a bounded time of the fake clock.
+// Then the faults stop, and everything must come to its end within a bounded time of the
+// fake clock.
 //
 // # The oracle
 //
-// Each report has a bucket of one long histogram for itself and, in most worlds, no noise is added, so every element of every released
-// aggregate is 0 or 1, and any 2 is a report counted twice. The oracle watches what the servers answer, whether or not the
-// answer arrives, and checks after each operation and at the end:
+// Each report has a bucket of one long histogram for itself and, in most worlds, no noise
+// is added, so every element of every released aggregate is 0 or 1, and any 2 is a report
+// counted twice. The oracle watches what the servers answer, whether or not the answer
+// arrives, and checks after each operation and at the end:
 //
-//   - acknowledged = aggregated + rejected + waiting, at both servers, and their own audits find nothing;
+//   - acknowledged = aggregated + rejected + waiting, at both servers, and their own
+//     audits find nothing;
 //   - no report is in two results, none that is invalid or was never uploaded is in any;
-//   - no result has fewer reports than the minimum batch, and its count is that of its ones;
-//   - the same request gets the same bytes for ever, from the helper and from the leader, across restarts;
-//   - at rest nothing waits, every good report that was acknowledged is in a result, or counted as rejected because its
-//     batch had been collected, and every collection has its result, its problem, or too few reports.
+//   - no result has fewer reports than the minimum batch, and its count is that of its
+//     ones;
+//   - the same request gets the same bytes for ever, from the helper and from the leader,
+//     across restarts;
+//   - at rest nothing waits, every good report that was acknowledged is in a result, or
+//     counted as rejected because its batch had been collected, and every collection has
+//     its result, its problem, or too few reports.
 //
 // In some time-interval worlds the task has a calendar and the servers' clocks differ.
 // There the oracle demands of every share and every result that it is of whole rounds,
@@ -37,14 +47,17 @@
 // way. All of the above holds there, what may be in the file waits, and at rest it is
 // made again.
 //
-// In some time-interval worlds both servers add noise that is correlated over releases, from samplers whose draws the oracle repeats. It
-// sees on each disk what a server keeps of a release before the release is made, and demands that this is a draw, never one that
-// another release has, less the strategy's part of exactly those earlier releases that the rule names; that releases come in the order
-// of time; and that a result without the noise that both keep is again zeros and ones.
+// In some time-interval worlds both servers add noise that is correlated over releases,
+// from samplers whose draws the oracle repeats. It sees on each disk what a server keeps
+// of a release before the release is made, and demands that this is a draw, never one
+// that another release has, less the strategy's part of exactly those earlier releases
+// that the rule names; that releases come in the order of time; and that a result without
+// the noise that both keep is again zeros and ones.
 //
 // # Reproducing
 //
-// All randomness, that of crypto/rand included, comes from the seed, and all goroutines live in a [testing/synctest] bubble;
-// only lively runs depend on the scheduler too, and are for the race detector most of all.
-// A failure prints the command that runs its seed alone; a seed that found a fault stays as a named test.
+// All randomness, that of crypto/rand included, comes from the seed, and all goroutines
+// live in a [testing/synctest] bubble; only lively runs depend on the scheduler too, and
+// are for the race detector most of all. A failure prints the command that runs its seed
+// alone; a seed that found a fault stays as a named test.
 package sim

@@ -13,8 +13,9 @@ import (
 	"github.com/starling-agg/starling/internal/disk"
 )
 
-// failpoints are the named places at which a node can fail. Those of packages that only the aggregators may import are
-// written down here; TestFailpoints fails if these lists and what its tours pass differ.
+// failpoints are the named places at which a node can fail. Those of packages that only
+// the aggregators may import are written down here; TestFailpoints fails if these lists
+// and what its tours pass differ.
 var failpoints = map[string][]string{
 	"leader": slices.Concat(leader.FailpointNames(), disk.LogFailpoints(), segmentPoints, runPoints, transactions(
 		"open", "put-task", "begin-logs", "commit-log", "forget-log", "claim-segments", "save-sent", "retry-segment", "commit-segment",
@@ -123,7 +124,8 @@ func (w *world) tour() {
 	if !w.cfg.rotate {
 		return
 	}
-	// Keys end, first the leader's and then the helper's, beside reports that are sealed to the next ones.
+	// Keys end, first the leader's and then the helper's, beside reports that are sealed
+	// to the next ones.
 	for _, op := range []func(*world){
 		(*world).revive, (*world).rest, wait(keyPeriod), both, upload(good), both, wait(keyMaxAge + keyOverlap), both, both,
 		func(w *world) { w.upload(w.oracle.reports[:min(1, len(w.oracle.reports))]) }, upload(good, good), (*world).revive, (*world).rest,
@@ -135,8 +137,9 @@ func (w *world) tour() {
 	}
 }
 
-// TestFailpoints loses power at each named failpoint of each node once, and has what is done there reported failed once.
-// After that everything must still come to its right end.
+// TestFailpoints loses power at each named failpoint of each node once, and has what is
+// done there reported failed once. After that everything must still come to its right
+// end.
 func TestFailpoints(t *testing.T) {
 	passed := make(map[string]map[string]config) // by node and failpoint: the first tour that passes it
 	for _, cfg := range tours {

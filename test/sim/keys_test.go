@@ -11,7 +11,8 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// Keys in worlds that rotate them. A report may lie for hours before the leader works on it, so the helper waits for long.
+// Keys in worlds that rotate them. A report may lie for hours before the leader works on
+// it, so the helper waits for long.
 const (
 	keyPeriod  = 30 * time.Minute
 	keyMaxAge  = 10 * time.Minute
@@ -27,8 +28,8 @@ func (w *world) schedule(delay time.Duration) *keyset.Schedule {
 	return &keyset.Schedule{Period: keyPeriod, MaxAge: keyMaxAge, Overlap: keyOverlap, Delay: delay}
 }
 
-// keys are what reports are sealed to now, by role. In worlds that rotate them the client asks when its own have run out; nil if
-// nobody answers.
+// keys are what reports are sealed to now, by role. In worlds that rotate them the client
+// asks when its own have run out; nil if nobody answers.
 func (w *world) keys() map[dap.Role]dap.HpkeConfig {
 	if !w.cfg.rotate {
 		return map[dap.Role]dap.HpkeConfig{
@@ -53,7 +54,8 @@ func (w *world) keys() map[dap.Role]dap.HpkeConfig {
 	return keys
 }
 
-// endKeys lets the time of every key that is not current pass: none may be left, on either disk, and no count may change.
+// endKeys lets the time of every key that is not current pass: none may be left, on
+// either disk, and no count may change.
 func (w *world) endKeys() {
 	if !w.cfg.rotate {
 		return
@@ -112,7 +114,8 @@ func (w *world) endKeys() {
 	}
 }
 
-// outdated judges the refusal of a report because of its key: no client that made it a moment ago may see that.
+// outdated judges the refusal of a report because of its key: no client that made it a
+// moment ago may see that.
 func (o *oracle) outdated(r *report) {
 	if !o.w.cfg.rotate || time.Since(r.made) < keyOverlap {
 		o.violate("a report sealed %v ago was refused because of its key", time.Since(r.made))

@@ -207,7 +207,8 @@ func (n *network) recall() *message {
 	return n.kept[n.rng.IntN(len(n.kept))]
 }
 
-// deliver hands a message to whatever life its server has now. The oracle sees every answer, also those that get lost.
+// deliver hands a message to whatever life its server has now. The oracle sees every
+// answer, also those that get lost.
 func (n *network) deliver(m *message) (*answer, error) {
 	l := m.to.life.Load()
 	if l == nil || !l.alive.Load() {

@@ -47,7 +47,8 @@ type node struct {
 	wrap func(disk.FS) disk.FS // a disk that is worse than it may be, or one that the oracle watches
 	// noise is nil where releases have none.
 	noise *ledger
-	// given is the calendar that it is told, which is the world's but in tests of the oracle.
+	// given is the calendar that it is told, which is the world's but in tests of the
+	// oracle.
 	given *aggregator.Calendar
 	clock clock
 }
@@ -71,7 +72,8 @@ type life struct {
 	disk  *disktest.Mem
 	fail  *disk.Failpoints
 	alive atomic.Bool
-	// shaken: an operation was reported failed, so that the service may answer errors until it is restarted.
+	// shaken: an operation was reported failed, so that the service may answer errors
+	// until it is restarted.
 	shaken atomic.Bool
 
 	audited  int            // writes to the disk before the last audit
@@ -99,7 +101,8 @@ func (c *crash) String() string {
 	return fmt.Sprintf("%s %s at %s after %d", c.node, what, c.point, c.skip)
 }
 
-// lose takes the power away. It may be called from any goroutine of the life, between two calls of its disk.
+// lose takes the power away. It may be called from any goroutine of the life, between two
+// calls of its disk.
 func (l *life) lose() {
 	l.alive.Store(false)
 	l.disk.Cut()
@@ -233,7 +236,8 @@ func (n *node) stop() {
 	n.w.logf("%s: stopped", n.name)
 }
 
-// work starts the workers of a service in a lively world; in others it works only when it is told to step.
+// work starts the workers of a service in a lively world; in others it works only when it
+// is told to step.
 func (l *life) work() {
 	if !l.w.cfg.lively {
 		return
@@ -256,7 +260,8 @@ func (l *life) end() {
 	l.requests.Wait()
 }
 
-// settle notices a life that ended by itself, and brings the machine up again when it is time.
+// settle notices a life that ended by itself, and brings the machine up again when it is
+// time.
 func (n *node) settle(r *rand.Rand) {
 	if n.life.Load() != nil && !n.life.Load().alive.Load() {
 		n.fall(time.Duration(r.IntN(90)) * time.Second)

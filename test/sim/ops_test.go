@@ -75,8 +75,8 @@ func (w *world) interleave() {
 	}
 }
 
-// work has a helper that answers later work on what it was just asked, as its own workers would while the leader, whose
-// step is one of ours, waits for it.
+// work has a helper that answers later work on what it was just asked, as its own workers
+// would while the leader, whose step is one of ours, waits for it.
 func (w *world) work(m *message) {
 	if !w.cfg.lively && m.to == w.helper && w.cfg.deferred == helper.Always {
 		w.helper.step()
@@ -131,7 +131,8 @@ func (w *world) opWait() {
 	time.Sleep(time.Duration(w.rng.Int64N(int64(longest))))
 }
 
-// live is the leader-selected job that has not been deleted, or nil: there is one at a time.
+// live is the leader-selected job that has not been deleted, or nil: there is one at a
+// time.
 func (w *world) live() *job {
 	if n := len(w.jobs); n > 0 && !w.jobs[n-1].deleted {
 		return w.jobs[n-1]
@@ -201,7 +202,8 @@ func (w *world) opPoll() {
 	}
 }
 
-// opDelete has the collector lose interest in a result that it has, or, in time-interval tasks, in one that it has not.
+// opDelete has the collector lose interest in a result that it has, or, in time-interval
+// tasks, in one that it has not.
 func (w *world) opDelete() {
 	if len(w.jobs) == 0 {
 		return
@@ -334,8 +336,8 @@ func (w *world) play() {
 	}
 }
 
-// do runs one operation and all checks; but none while a tour waits for its crash, for until then it is the tour that has
-// been checked without.
+// do runs one operation and all checks; but none while a tour waits for its crash, for
+// until then it is the tour that has been checked without.
 func (w *world) do(op func(*world)) {
 	for _, n := range w.nodes() {
 		n.settle(w.rng)
@@ -354,7 +356,8 @@ func (w *world) failed() bool {
 	return len(w.oracle.violations) > 0
 }
 
-// rest runs both services until nothing waits and every collection is over, or has too few reports; at most for patience.
+// rest runs both services until nothing waits and every collection is over, or has too
+// few reports; at most for patience.
 func (w *world) rest() {
 	for begin := time.Now(); !w.failed(); {
 		if w.cfg.lively {
@@ -409,8 +412,8 @@ func (w *world) rest() {
 	}
 }
 
-// revive restarts a service to which something was reported failed: it may have stopped by itself, as Run does when the outcome of a
-// transaction is unknown.
+// revive restarts a service to which something was reported failed: it may have stopped
+// by itself, as Run does when the outcome of a transaction is unknown.
 func (w *world) revive() {
 	for _, n := range w.nodes() {
 		if l := n.life.Load(); l != nil && l.shaken.Load() && l.alive.Load() {
@@ -419,8 +422,8 @@ func (w *world) revive() {
 	}
 }
 
-// end stops the faults and sees everything to its end: first what was begun, then every batch that has reports, filled up
-// to its minimum.
+// end stops the faults and sees everything to its end: first what was begun, then every
+// batch that has reports, filled up to its minimum.
 func (w *world) end() {
 	w.logf("the faults end")
 	w.net.faults.Store(false)
@@ -441,7 +444,8 @@ func (w *world) end() {
 		return
 	}
 	w.whole()
-	// What was given up may have been taken up again by a message that came late: whoever asks again gets it.
+	// What was given up may have been taken up again by a message that came late: whoever
+	// asks again gets it.
 	if w.cfg.mode == dap.TimeInterval {
 		asked := make(map[dap.Interval]bool)
 		for _, j := range w.jobs {

@@ -16,7 +16,8 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// A report as the oracle knows it. Its index in oracle.reports is its bucket of the histogram.
+// A report as the oracle knows it. Its index in oracle.reports is its bucket of the
+// histogram.
 type report struct {
 	dap.Report
 	valid  bool
@@ -170,8 +171,8 @@ func (o *oracle) same(resource string, m *message, a *answer) {
 }
 
 // sawDrop notes that the helper was told to delete a job. What comes under a name that
-// was deleted is another resource, where peers choose the names. Where no answer came it may
-// not have been deleted.
+// was deleted is another resource, where peers choose the names. Where no answer came it
+// may not have been deleted.
 func (o *oracle) sawDrop(m *message, sure bool) {
 	kind, id := path.Split(m.url.Path)
 	if m.method == http.MethodDelete && o.w.cfg.framing == dap.Janus {
@@ -190,8 +191,9 @@ func (o *oracle) sawDrop(m *message, sure bool) {
 	}
 }
 
-// sameJob demands that the same bytes make the same job, until that was deleted. A duplicate that comes later makes another,
-// in which every report is a replay: any other answer could count one twice, or on one side alone.
+// sameJob demands that the same bytes make the same job, until that was deleted. A
+// duplicate that comes later makes another, in which every report is a replay: any other
+// answer could count one twice, or on one side alone.
 func (o *oracle) sameJob(request, id string, m *message, a *answer) {
 	o.mu.Lock()
 	first, known := o.jobOf[request]
@@ -367,7 +369,8 @@ func (o *oracle) checkLife(l *life) {
 	if l.node == o.w.leader && c.Acknowledged > o.acked+o.maybe {
 		o.violate("%s: %d reports acknowledged, the clients know of %d", l.name, c.Acknowledged, o.acked+o.maybe)
 	}
-	// Nothing was put back and nobody changed a thing: whatever is under way, the two agree.
+	// Nothing was put back and nobody changed a thing: whatever is under way, the two
+	// agree.
 	switch a := t.Agreement; {
 	case a.State == status.Agreed:
 		o.agreed++

@@ -12,8 +12,8 @@ import (
 	"github.com/starling-agg/starling/recipe"
 )
 
-// Where cfg.window is set the task ends a day after the world begins, long after all of its results are there, and is kept for
-// a little while.
+// Where cfg.window is set the task ends a day after the world begins, long after all of
+// its results are there, and is kept for a little while.
 const (
 	windowUnits = 24
 	retention   = 2 * time.Hour
@@ -27,8 +27,9 @@ func (w *world) window() recipe.Window {
 	return recipe.Between{Start: first, End: first + windowUnits}
 }
 
-// retire lets the task's end come, with a loss of power at each node, and demands that nothing of it is left and that nothing
-// ever said to leader or helper has an effect on it any more.
+// retire lets the task's end come, with a loss of power at each node, and demands that
+// nothing of it is left and that nothing ever said to leader or helper has an effect on
+// it any more.
 func (w *world) retire() {
 	w.logf("the task ends")
 	before := w.oracle.status(w.leader.life.Load())

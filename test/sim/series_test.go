@@ -17,10 +17,11 @@ import (
 	"github.com/starling-agg/starling/internal/disk"
 )
 
-// In worlds with cfg.series both servers add correlated noise. The oracle looks over the shoulder of each node's disk, where the
-// noise of a release is written down before the release: what a server keeps must be a draw of its sampler, never the same
-// one twice, less the strategy's part of what it released before and of nothing else; and what the collector opens must be zeros and
-// ones once the noise that both keep is taken away.
+// In worlds with cfg.series both servers add correlated noise. The oracle looks over the
+// shoulder of each node's disk, where the noise of a release is written down before the
+// release: what a server keeps must be a draw of its sampler, never the same one twice,
+// less the strategy's part of what it released before and of nothing else; and what the
+// collector opens must be zeros and ones once the noise that both keep is taken away.
 
 const (
 	seriesFar   = 4    // the separation: some releases are near enough for the next to lean on two, some are not
@@ -179,8 +180,8 @@ func key(v []int64) string {
 	return string(b)
 }
 
-// removed notes that a node gives up noise: that of a release that did not come about, which is then the last, or noise on which
-// nothing will lean.
+// removed notes that a node gives up noise: that of a release that did not come about,
+// which is then the last, or noise on which nothing will lean.
 func (b *ledger) removed(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -189,7 +190,8 @@ func (b *ledger) removed(name string) {
 	}
 }
 
-// reopen notes what a loss of power has taken: noise that no release names yet may be gone with its file.
+// reopen notes what a loss of power has taken: noise that no release names yet may be
+// gone with its file.
 func (b *ledger) reopen(fsys disk.FS) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -202,7 +204,8 @@ func (b *ledger) reopen(fsys disk.FS) {
 	}
 }
 
-// denoise takes the noise of both nodes from a result, and demands that the rest can be a histogram of distinct buckets.
+// denoise takes the noise of both nodes from a result, and demands that the rest can be a
+// histogram of distinct buckets.
 func (o *oracle) denoise(job string, q dap.Query, raw []int64) []int64 {
 	if !o.w.cfg.series {
 		return raw
@@ -279,7 +282,8 @@ func (o *oracle) checkSeries() {
 	}
 }
 
-// opRound fills the current unit, asks for it, and often lets the next one begin: a release leans on others only if there are some.
+// opRound fills the current unit, asks for it, and often lets the next one begin: a
+// release leans on others only if there are some.
 func (w *world) opRound() {
 	now := must(dap.TimePrecision(precision).At(time.Now()))
 	if now < w.frontier() {
@@ -313,7 +317,8 @@ func (w *world) frontier() (t dap.Time) {
 	return t
 }
 
-// late says whether a job of a series may have come too late: some other asks for as late a unit, or a later one.
+// late says whether a job of a series may have come too late: some other asks for as late
+// a unit, or a later one.
 func (w *world) late(j *job) bool {
 	return w.cfg.series && slices.ContainsFunc(w.jobs, func(other *job) bool {
 		return other != j && other.query.Interval.Start+dap.Time(other.query.Interval.Duration) > j.query.Interval.Start
@@ -323,7 +328,8 @@ func (w *world) late(j *job) bool {
 // waitsInOrder says whether a collection waits for one of an earlier interval.
 func waitsInOrder(why string) bool { return strings.HasPrefix(why, "an earlier interval") }
 
-// passed says whether a batch of a series is open and will never be released, since a later one was.
+// passed says whether a batch of a series is open and will never be released, since a
+// later one was.
 func (w *world) passed(batches []status.Batch, start uint64) bool {
 	if !w.cfg.series {
 		return false

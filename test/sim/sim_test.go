@@ -183,8 +183,9 @@ func TestSame(t *testing.T) {
 	}
 }
 
-// TestLively runs leader and helper with their own workers, side by side, as in production. What happens then depends on
-// the scheduler too, so that a seed alone may not repeat it.
+// TestLively runs leader and helper with their own workers, side by side, as in
+// production. What happens then depends on the scheduler too, so that a seed alone may
+// not repeat it.
 func TestLively(t *testing.T) {
 	for s := range uint64(*lively) {
 		t.Run(strconv.FormatUint(s, 10), func(t *testing.T) {

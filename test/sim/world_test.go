@@ -39,7 +39,8 @@ const (
 	lease         = 5 * time.Minute
 	helperTimeout = 30 * time.Second
 	maxBackOff    = time.Minute
-	// patience of the last phase: a lease, and the longest chain of attempts that each wait for the one before.
+	// patience of the last phase: a lease, and the longest chain of attempts that each
+	// wait for the one before.
 	patience = 30 * time.Minute
 )
 
@@ -283,7 +284,8 @@ func (w *world) released(t dap.Time) bool {
 	return false
 }
 
-// wasted says whether the collector deleted a collection of the unit before it had seen a result, which may have been there.
+// wasted says whether the collector deleted a collection of the unit before it had seen a
+// result, which may have been there.
 func (w *world) wasted(t dap.Time) bool {
 	for _, j := range w.jobs {
 		if w.deleting[j.state.JobID] && w.oracle.results[j.state.JobID] == nil && j.query.Interval.Contains(t) {
@@ -424,15 +426,17 @@ func (w *world) ask(j *job) {
 	w.poll(j)
 }
 
-// poll asks once for the result of a job; again, as if for the first time, if there is one already.
+// poll asks once for the result of a job; again, as if for the first time, if there is
+// one already.
 func (w *world) poll(j *job) {
 	if j.state.JobID == "" {
 		return
 	}
 	state := j.state
 	state.Response = nil
-	// Each poll has a limit of its own: of two that end at the same instant, one within the other, the scheduler would choose which is
-	// first, and no seed would repeat that.
+	// Each poll has a limit of its own: of two that end at the same instant, one within
+	// the other, the scheduler would choose which is first, and no seed would repeat
+	// that.
 	w.polls++
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond+time.Duration(w.polls))
 	defer cancel()

@@ -13,19 +13,22 @@ import (
 	"github.com/starling-agg/starling/vdaf"
 )
 
-// Each of three groups has so many reports: of a 0, of a 1, simulated. bins are what a statistic is cut into.
+// Each of three groups has so many reports: of a 0, of a 1, simulated. bins are what a
+// statistic is cut into.
 //
-// Power: were a tenth of one group's values of one statistic in one bin, the statistic would be of noncentrality 16 * 2/3 *
-// reports * 0.1^2 = 213 with 32 degrees of freedom. At 1e-8, about what each of the statistics of a view gets of 1e-6, the
-// limit is 97, and the leak is missed with a probability below 1e-5.
+// Power: were a tenth of one group's values of one statistic in one bin, the statistic
+// would be of noncentrality 16 * 2/3 * reports * 0.1^2 = 213 with 32 degrees of freedom.
+// At 1e-8, about what each of the statistics of a view gets of 1e-6, the limit is 97, and
+// the leak is missed with a probability below 1e-5.
 const (
 	reports = 2000
 	bins    = 17
 	level   = 1e-6
 )
 
-// statistics cuts everything that the adversary can compute of a report, one element at a time, into bins: every element of
-// its own shares and of what the other server said, the whole verifier, and how pairs of its wires lie to each other.
+// statistics cuts everything that the adversary can compute of a report, one element at a
+// time, into bins: every element of its own shares and of what the other server said, the
+// whole verifier, and how pairs of its wires lie to each other.
 func (v *view) statistics(k *kind, agg int) map[string][bins]int {
 	out := make(map[string][bins]int)
 	add := func(x *big.Int, of *big.Int, format string, a ...any) {
@@ -70,8 +73,9 @@ func (v *view) statistics(k *kind, agg int) map[string][bins]int {
 	return out
 }
 
-// distinguish looks for a statistic by which the groups differ, by chi-square for homogeneity, and returns the names of
-// those that could come about with a probability of level only, over all statistics together.
+// distinguish looks for a statistic by which the groups differ, by chi-square for
+// homogeneity, and returns the names of those that could come about with a probability of
+// level only, over all statistics together.
 func distinguish(t *testing.T, groups ...map[string][bins]int) (found []string) {
 	t.Helper()
 	names := slices.Sorted(maps.Keys(groups[0]))
@@ -98,7 +102,8 @@ func distinguish(t *testing.T, groups ...map[string][bins]int) (found []string) 
 	return found
 }
 
-// tail is the probability that chi-square with an even number of degrees of freedom is x or more.
+// tail is the probability that chi-square with an even number of degrees of freedom is x
+// or more.
 func tail(x float64, df int) float64 {
 	term, sum := 1.0, 1.0
 	for i := 1; i < df/2; i++ {
@@ -144,8 +149,8 @@ func each(t *testing.T, f func(t *testing.T, k *kind, agg int)) {
 	}
 }
 
-// TestSimulatorIsAccepted: the product's own code verifies each simulated report (simulate fails otherwise), and the shares
-// give the aggregate, whatever it is.
+// TestSimulatorIsAccepted: the product's own code verifies each simulated report
+// (simulate fails otherwise), and the shares give the aggregate, whatever it is.
 func TestSimulatorIsAccepted(t *testing.T) {
 	each(t, func(t *testing.T, k *kind, agg int) {
 		want := aggregate(k, 700, 1300)
@@ -168,8 +173,9 @@ func TestSimulatorIsAccepted(t *testing.T) {
 	})
 }
 
-// TestTheorem5: neither aggregator's view of reports, of which the distinguisher knows all answers, differs from what the
-// simulator makes of their number and their sum, nor do the views of one answer and of the other.
+// TestTheorem5: neither aggregator's view of reports, of which the distinguisher knows
+// all answers, differs from what the simulator makes of their number and their sum, nor
+// do the views of one answer and of the other.
 func TestTheorem5(t *testing.T) {
 	each(t, func(t *testing.T, k *kind, agg int) {
 		zeros, ones := observe(t, k, agg, repeated(0)), observe(t, k, agg, repeated(1))
@@ -181,7 +187,8 @@ func TestTheorem5(t *testing.T) {
 	})
 }
 
-// TestDistinguisherFindsLeaks plants leaks into a tenth of the reports of one answer: at the power stated above, each is found.
+// TestDistinguisherFindsLeaks plants leaks into a tenth of the reports of one answer: at
+// the power stated above, each is found.
 func TestDistinguisherFindsLeaks(t *testing.T) {
 	leaks := map[string]func(k *kind, v *view, agg, i int) bool{
 		"a share that is not masked": func(k *kind, v *view, _, i int) bool {

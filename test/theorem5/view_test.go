@@ -92,8 +92,9 @@ func (k *kind) combine(a, b []*big.Int, op func(z, x, y *big.Int) *big.Int) []*b
 	return out
 }
 
-// accepted is a uniform verifier among those that accept: the circuit's output is zero, the wires are anything, and the
-// gadget's polynomial is what the gadget makes of the wires. (VDAF-18 section 7.3.)
+// accepted is a uniform verifier among those that accept: the circuit's output is zero,
+// the wires are anything, and the gadget's polynomial is what the gadget makes of the
+// wires. (VDAF-18 section 7.3.)
 func (k *kind) accepted() []*big.Int {
 	wires := k.uniform(2 * k.pairs)
 	sum := new(big.Int)
@@ -103,8 +104,8 @@ func (k *kind) accepted() []*big.Int {
 	return append(append([]*big.Int{new(big.Int)}, wires...), sum.Mod(sum, k.p))
 }
 
-// A view is what the adversary has of a batch when all is over: by report what it was sent and what the other server said,
-// and the other server's aggregate share.
+// A view is what the adversary has of a batch when all is over: by report what it was
+// sent and what the other server said, and the other server's aggregate share.
 type view struct {
 	nonces [][vdaf.NonceSize]byte
 	public [][]byte
@@ -151,7 +152,8 @@ func simulate(t *testing.T, k *kind, agg, count int, aggregate []int64) *view {
 		}
 		v.public[i] = random(size.Public)
 	}
-	// Its own hint in the public share is what its own share gives; the other's stays random.
+	// Its own hint in the public share is what its own share gives; the other's stays
+	// random.
 	if first := newSide(t, k, agg, v.nonces, v.public, v.inputs); k.seed > 0 {
 		for i, own := range first.shares {
 			copy(v.public[i][agg*k.seed:], own[len(own)-k.seed:])
@@ -219,7 +221,8 @@ func (s *side) check(t *testing.T, messages []byte) {
 	}
 }
 
-// messages are the verifier messages, from the shares of both servers; the proof of every report holds.
+// messages are the verifier messages, from the shares of both servers; the proof of every
+// report holds.
 func (v *view) messages(t *testing.T, k *kind, agg int) []byte {
 	t.Helper()
 	shares := make([][]byte, 2)
@@ -232,7 +235,8 @@ func (v *view) messages(t *testing.T, k *kind, agg int) []byte {
 	return msgs
 }
 
-// finish lets the adversary's own server do what it does with what it has, and fails if that refuses a report.
+// finish lets the adversary's own server do what it does with what it has, and fails if
+// that refuses a report.
 func (v *view) finish(t *testing.T, k *kind, agg int) {
 	t.Helper()
 	s := newSide(t, k, agg, v.nonces, v.public, v.inputs)

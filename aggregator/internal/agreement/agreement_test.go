@@ -21,8 +21,8 @@ func testFacts(ids ...uint8) *Facts {
 	return f
 }
 
-// TestCompare: each difference is found, and named, on the side where it is; a key that only
-// one has is none unless jobs begin with it.
+// TestCompare: each difference is found, and named, on the side where it is; a key that
+// only one has is none unless jobs begin with it.
 func TestCompare(t *testing.T) {
 	if d := Compare(testFacts(1, 2), testFacts(1, 2)); len(d) != 0 {
 		t.Fatalf("equal facts differ: %v", d)
@@ -104,8 +104,8 @@ func TestCompareServices(t *testing.T) {
 	}
 }
 
-// TestDigestsHideAndBind: a digest is the task's and the token's own, and tells a release by
-// each of its parts; the order of releases does not matter.
+// TestDigestsHideAndBind: a digest is the task's and the token's own, and tells a release
+// by each of its parts; the order of releases does not matter.
 func TestDigestsHideAndBind(t *testing.T) {
 	a, b, c := NewKey("one token of some length", dap.TaskID{1}), NewKey("one token of some length", dap.TaskID{2}), NewKey("another token, as long", dap.TaskID{1})
 	f := testFacts(1)

@@ -291,10 +291,10 @@ type Wire interface {
 // ErrSilent: the other aggregator has no such exchange, as no implementation but ours has.
 var ErrSilent = errors.New("agreement: the helper does not compare itself")
 
-// Exchange is the leader's side about the tasks that it has with one helper under one token.
-// own is what the leader says of itself, without its clock. freed is what some task may do
-// now and might not before. The error is why the two were not compared, or not wholly;
-// [Book.Fail] notes it.
+// Exchange is the leader's side about the tasks that it has with one helper under one
+// token. own is what the leader says of itself, without its clock. freed is what some
+// task may do now and might not before. The error is why the two were not compared, or
+// not wholly; [Book.Fail] notes it.
 func (b *Book) Exchange(ctx context.Context, w Wire, ids []dap.TaskID, own Service, clock func() time.Time) (freed permit.Act, err error) {
 	x := &exchange{Book: b, wire: w, own: own, clock: clock}
 	entries, facts, err := b.entries(ctx, ids)

@@ -130,8 +130,8 @@ func (f *Facts) Digest(k Key) Digest {
 // A Print stands for one release, at both aggregators.
 type Print uint64
 
-// A Tally is of a set of releases: how many, and a sum of keyed hashes, so that the order in
-// which they were made, which differs between the two, does not matter.
+// A Tally is of a set of releases: how many, and a sum of keyed hashes, so that the order
+// in which they were made, which differs between the two, does not matter.
 type Tally struct {
 	Releases uint64
 	Sum      [32]byte // mod 2^256, big endian

@@ -229,7 +229,8 @@ func TestNoFalseAlarm(t *testing.T) {
 					if one.Behind != lost || one.Ahead != 0 || (lost > 0) != (old.board.May(testTask, permit.Release) != nil) {
 						t.Fatalf("%s: the leader back at %+v: behind %d, want %d", order, s[0], one.Behind, lost)
 					}
-					// A helper that saw the leader's ledger finds what the frozen batches hide.
+					// A helper that saw the leader's ledger finds what the frozen batches
+					// hide.
 					seen := testBook(dap.RoleHelper, helper)
 					run(t, testBook(dap.RoleLeader, leader), seen, nil)
 					one, _ = run(t, testBook(dap.RoleLeader, s[0]), seen, nil)
@@ -293,8 +294,9 @@ func TestLongLedgers(t *testing.T) {
 	}
 }
 
-// TestHealsByItself: a difference that was mended on one side is gone with the next exchange,
-// at both; and what a helper that is away, lies or is another's leaves behind is nothing.
+// TestHealsByItself: a difference that was mended on one side is gone with the next
+// exchange, at both; and what a helper that is away, lies or is another's leaves behind
+// is nothing.
 func TestHealsByItself(t *testing.T) {
 	leader, helper := &memory{}, &memory{}
 	l, h := testBook(dap.RoleLeader, leader), testBook(dap.RoleHelper, helper)
@@ -353,8 +355,8 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// TestLies: a helper's answer that is malformed, or of another task or part, is an error and
-// changes nothing; facts that are missing are not taken for equal.
+// TestLies: a helper's answer that is malformed, or of another task or part, is an error
+// and changes nothing; facts that are missing are not taken for equal.
 func TestLies(t *testing.T) {
 	leader := &memory{}
 	leader.release(1)

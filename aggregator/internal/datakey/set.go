@@ -282,7 +282,8 @@ func (s *Set) make(ctx context.Context) (worked bool, err error) {
 		if !due {
 			return worked, nil
 		}
-		// At a multiple of the period, so that keys begin and end at times that people can say.
+		// At a multiple of the period, so that keys begin and end at times that people
+		// can say.
 		after := r.From
 		if now.After(after) {
 			after = now
@@ -488,7 +489,8 @@ func GiveUp(ctx context.Context, opt Options, giveUp bool) (lost []status.DataKe
 		if r.Ended {
 			continue
 		}
-		// Of one that is of another store nothing is known: that is for a person to put right.
+		// Of one that is of another store nothing is known: that is for a person to put
+		// right.
 		f, err := s.readFile(path.Base(name))
 		if err == nil && f.set != s.id {
 			return nil, fmt.Errorf("%w: %s is of another store; put the keys of this one there", ErrDamaged, name)

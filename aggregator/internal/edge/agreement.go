@@ -10,9 +10,9 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// HandleAgreement routes the private resources by which leaders compare themselves with this
-// helper: the message about all tasks of the token that the request bears, and one part of
-// a task's ledger.
+// HandleAgreement routes the private resources by which leaders compare themselves with
+// this helper: the message about all tasks of the token that the request bears, and one
+// part of a task's ledger.
 func (s *Server) HandleAgreement(book *agreement.Book, answer func(context.Context, []dap.TaskID, *agreement.Message) (*agreement.Message, error)) {
 	s.handle("POST", "/"+peer.AgreementPath, "POST "+peer.AgreementPath, func(w http.ResponseWriter, r *http.Request) (*dap.TaskID, error) {
 		borne := task.Borne(r)

@@ -17,8 +17,8 @@ func CheckBatch(t *task.Task, batch dap.Interval) error {
 	return nil
 }
 
-// CheckCollection checks what leader and helper alike check of a collection job request (DAP-18 section 4.6.1); whether
-// the batch was collected before is the store's to say.
+// CheckCollection checks what leader and helper alike check of a collection job request
+// (DAP-18 section 4.6.1); whether the batch was collected before is the store's to say.
 func CheckCollection(t *task.Task, req *dap.CollectionJobReq) error {
 	if req.Query.Mode != t.Mode() {
 		return Refuse(dap.ProblemInvalidMessage, "the query has another batch mode than the task")

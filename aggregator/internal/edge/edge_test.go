@@ -98,7 +98,8 @@ func TestGate(t *testing.T) {
 	leave()
 }
 
-// TestOneProblemForEachError: what a peer sees of each kind of error, and nothing of our insides.
+// TestOneProblemForEachError: what a peer sees of each kind of error, and nothing of our
+// insides.
 func TestOneProblemForEachError(t *testing.T) {
 	inner := errors.New("secret path /var/lib")
 	for _, c := range []struct {

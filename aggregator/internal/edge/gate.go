@@ -5,7 +5,8 @@ import (
 	"net/http"
 )
 
-// A Gate lets a bounded number of callers work and a bounded number wait; all others are told to come later.
+// A Gate lets a bounded number of callers work and a bounded number wait; all others are
+// told to come later.
 type Gate struct {
 	slots chan struct{}
 	queue chan struct{}
@@ -16,8 +17,8 @@ func NewGate(working, waiting int) *Gate {
 	return &Gate{make(chan struct{}, working), make(chan struct{}, working+waiting)}
 }
 
-// Enter returns when the caller may work; leave must then be called. It fails with 429 where too many wait already, and
-// with the context's error.
+// Enter returns when the caller may work; leave must then be called. It fails with 429
+// where too many wait already, and with the context's error.
 func (g *Gate) Enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case g.queue <- struct{}{}:

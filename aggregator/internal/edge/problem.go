@@ -53,7 +53,8 @@ func Unsupported(types []uint16) *Error {
 	}}
 }
 
-// Unauthorized answers 401. The draft leaves authentication to the deployment, so it has no type of the draft's.
+// Unauthorized answers 401. The draft leaves authentication to the deployment, so it has
+// no type of the draft's.
 func Unauthorized() *Error { return plain(http.StatusUnauthorized, "a valid bearer token is needed") }
 
 // TooLarge answers 413.
@@ -71,7 +72,8 @@ func Broken(err error) *Error {
 	return e
 }
 
-// retryOverload is what an overloaded server asks for: about the time in which a full queue of work drains.
+// retryOverload is what an overloaded server asks for: about the time in which a full
+// queue of work drains.
 const retryOverload = 5 * time.Second
 
 // retryStopped is what a server asks for whose task waits for a person, or for the other
@@ -91,7 +93,8 @@ func IsOverload(err error) bool {
 	return errors.As(err, &e) && e.RetryAfter > 0
 }
 
-// Down answers 503 where this life of the service can do nothing more: a restart heals it, and clients come again.
+// Down answers 503 where this life of the service can do nothing more: a restart heals
+// it, and clients come again.
 func Down(err error) *Error {
 	e := plain(http.StatusServiceUnavailable, "the server has to be restarted")
 	e.RetryAfter, e.cause, e.down = retryOverload, err, true

@@ -23,7 +23,8 @@ import (
 	"github.com/starling-agg/starling/internal/service"
 )
 
-// A Server routes the requests of one aggregator. Its fields are set before the first request.
+// A Server routes the requests of one aggregator. Its fields are set before the first
+// request.
 type Server struct {
 	// Base is the path of the base URL, without a slash at its end.
 	Base   string
@@ -45,7 +46,8 @@ type Server struct {
 	quiet quiet
 }
 
-// Refused counts the requests answered with a problem since the start, by problem type or HTTP status.
+// Refused counts the requests answered with a problem since the start, by problem type or
+// HTTP status.
 func (s *Server) Refused() map[string]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,10 +90,12 @@ type Request struct {
 // choose.
 func (r *Request) ChosenID() string { return r.chosen }
 
-// A Handler serves one request, or returns why not. After it has written a status it returns nil.
+// A Handler serves one request, or returns why not. After it has written a status it
+// returns nil.
 type Handler func(*Request) error
 
-// Auth picks the token that a request must bear. The zero Token of a task means that nobody may.
+// Auth picks the token that a request must bear. The zero Token of a task means that
+// nobody may.
 type Auth func(*task.Task) Token
 
 // Token is [task.Token].
@@ -219,7 +223,8 @@ func problemLabel(p *dap.Problem) string {
 	return string(p.Type)
 }
 
-// Kept is h for tasks that are not retired; for the others it answers as if they had never been.
+// Kept is h for tasks that are not retired; for the others it answers as if they had
+// never been.
 func Kept(s TaskStates, h Handler) Handler {
 	return func(r *Request) error {
 		gone := NotFound(dap.ProblemUnrecognizedTask, "the task ended, and what was kept of it is erased")
@@ -245,8 +250,8 @@ type TaskStates interface {
 	TaskState(ctx context.Context, task dap.TaskID) (store.TaskState, error)
 }
 
-// HandleHpkeConfig serves the keys that clients seal to (section 4.4.1), and says how long they may: the draft wants the order of
-// days.
+// HandleHpkeConfig serves the keys that clients seal to (section 4.4.1), and says how
+// long they may: the draft wants the order of days.
 func (s *Server) HandleHpkeConfig() {
 	s.handle("GET", "/"+dap.HpkeConfigPath, "GET "+dap.HpkeConfigPath, func(w http.ResponseWriter, r *http.Request) (*dap.TaskID, error) {
 		list, maxAge := s.Keys.List()
@@ -262,7 +267,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	status := http.StatusNotFound
 	if refuse, pattern := s.mux.Handler(r); pattern == "" {
-		// Unknown paths and methods get a problem document too; the mux knows which of the two it is.
+		// Unknown paths and methods get a problem document too; the mux knows which of
+		// the two it is.
 		probe := &discard{header: make(http.Header)}
 		refuse.ServeHTTP(probe, r)
 		if allow := probe.header.Get("Allow"); allow != "" {
@@ -289,8 +295,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Body reads a request's message: its media type is checked, its bytes are paid for until release is called. A body that is
-// coded is refused, and so is one that calls itself two things: what it would be taken for is not what it says.
+// Body reads a request's message: its media type is checked, its bytes are paid for until
+// release is called. A body that is coded is refused, and so is one that calls itself two
+// things: what it would be taken for is not what it says.
 func (r *Request) Body(m dap.Media, limit int64) (body []byte, release func(), err error) {
 	types := r.Header.Values("Content-Type")
 	if err = dap.CheckContentType(strings.Join(types, ", "), m); err == nil && len(types) > 1 {
@@ -357,7 +364,8 @@ func (r *Request) Reply(status int, m dap.Media, body []byte) error {
 	return nil
 }
 
-// Empty answers with an empty body: deferred where a resource is concerned, and then with a Retry-After.
+// Empty answers with an empty body: deferred where a resource is concerned, and then with
+// a Retry-After.
 func (r *Request) Empty(status int, retryAfter time.Duration) error {
 	r.W.Header().Set("Cache-Control", "no-store")
 	r.W.Header().Set("Content-Length", "0")
@@ -368,7 +376,8 @@ func (r *Request) Empty(status int, retryAfter time.Duration) error {
 	return nil
 }
 
-// SetLocation says where the resource is: a full path, base included, so that it may be resolved against any URL of ours.
+// SetLocation says where the resource is: a full path, base included, so that it may be
+// resolved against any URL of ours.
 func (r *Request) SetLocation(c dap.Collection, id, query string) {
 	l := r.srv.Base + "/" + dap.ResourcePath(r.Task.ID, c, id)
 	if query != "" {
@@ -377,7 +386,8 @@ func (r *Request) SetLocation(c dap.Collection, id, query string) {
 	r.W.Header().Set("Location", l)
 }
 
-// ResourceID is the last element of the path, and false where no server of ours could have chosen it.
+// ResourceID is the last element of the path, and false where no server of ours could
+// have chosen it.
 func (r *Request) ResourceID() (string, bool) {
 	id := r.PathValue("id")
 	return id, dap.CheckResourceID(id) == nil

@@ -1,7 +1,9 @@
-// Package lease runs the workers of an aggregator: loops that claim work under a lease, do it, and sleep when there is none.
+// Package lease runs the workers of an aggregator: loops that claim work under a lease,
+// do it, and sleep when there is none.
 //
-// Leases themselves are the store's: a claim has a token that fences every later write, and ends by itself. So a worker
-// that dies, hangs or loses power needs no cleaning up after; its work is claimed again and done by the same code.
+// Leases themselves are the store's: a claim has a token that fences every later write,
+// and ends by itself. So a worker that dies, hangs or loses power needs no cleaning up
+// after; its work is claimed again and done by the same code.
 package lease
 
 import (
@@ -53,9 +55,9 @@ func New(clock disk.Clock, log *slog.Logger) *Runner {
 	return &Runner{clock: clock, log: log, ctx: ctx, cancel: cancel}
 }
 
-// Go runs pass until Stop: at once while there is more, otherwise when wake is ready or idle has passed. A pass that
-// fails is repeated after idle; one that leaves the store's state unknown ends all loops, because only a restart tells
-// what happened.
+// Go runs pass until Stop: at once while there is more, otherwise when wake is ready or
+// idle has passed. A pass that fails is repeated after idle; one that leaves the store's
+// state unknown ends all loops, because only a restart tells what happened.
 func (r *Runner) Go(name string, idle time.Duration, wake <-chan struct{}, pass Pass) {
 	r.done.Go(func() {
 		for r.ctx.Err() == nil {
@@ -102,7 +104,8 @@ func (r *Runner) Stop() {
 	r.done.Wait()
 }
 
-// Signal makes a channel for Go and a function that makes it ready; many signals before a pass are one.
+// Signal makes a channel for Go and a function that makes it ready; many signals before a
+// pass are one.
 func Signal() (wake chan struct{}, signal func()) {
 	c := make(chan struct{}, 1)
 	return c, func() {

@@ -24,7 +24,8 @@ const BuryEvery = 5 * time.Second
 // Stale is how old a reading may be before the store counts as one that does not answer.
 const Stale = 30 * time.Second
 
-// Common is what leader and helper offer alike to whoever runs them. Safe for concurrent use.
+// Common is what leader and helper offer alike to whoever runs them. Safe for concurrent
+// use.
 type Common struct{ p *Party }
 
 // Common returns the party as both services offer it.

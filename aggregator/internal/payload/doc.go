@@ -32,11 +32,12 @@
 // request that a network has delayed arrives when its sender has long given up. So
 // finding nothing settles nothing. Finding the object does:
 //
-//   - [Keep] puts the same content under the same name again, which changes nothing where the
-//     first put took effect, and takes it for success if what is there is that content;
+//   - [Keep] puts the same content under the same name again, which changes nothing where
+//     the first put took effect, and takes it for success if what is there is that
+//     content;
 //   - or the name is given up for good. An object that turns up under it is found by
-//     [Store.List], and deleted by whoever has first made sure, in the database, that nobody
-//     will name it.
+//     [Store.List], and deleted by whoever has first made sure, in the database, that
+//     nobody will name it.
 //
 // A delete that failed may take effect late, too. Since names are not used twice that
 // hurts nobody.
@@ -44,11 +45,11 @@
 // # Errors
 //
 // Every error matches exactly one of [ErrInvalid], [ErrExists], [ErrNotFound], [ErrFull],
-// [ErrDenied], [ErrCorrupt] and [ErrUnavailable]; where a context ended it is ErrUnavailable
-// and the context's. [ErrUnavailable] alone is worth another try by itself; ErrFull and
-// ErrDenied are worth one after somebody has done something about them, and an upload
-// that meets one is back-pressure like any other. Engines try again by themselves, a
-// bounded number of times and within the caller's context.
+// [ErrDenied], [ErrCorrupt] and [ErrUnavailable]; where a context ended it is
+// ErrUnavailable and the context's. [ErrUnavailable] alone is worth another try by
+// itself; ErrFull and ErrDenied are worth one after somebody has done something about
+// them, and an upload that meets one is back-pressure like any other. Engines try again
+// by themselves, a bounded number of times and within the caller's context.
 //
 // # What it does not promise
 //

@@ -11,8 +11,8 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// Where an aggregator is compared with its peer: below its base URL, and below tasks/{task}/.
-// They are ours, not the draft's; package agreement has the messages.
+// Where an aggregator is compared with its peer: below its base URL, and below
+// tasks/{task}/. They are ours, not the draft's; package agreement has the messages.
 const (
 	AgreementPath = "starling_agreement"
 	LedgerPath    = "starling_ledger"

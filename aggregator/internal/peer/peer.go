@@ -1,11 +1,13 @@
 // Package peer sends the leader's requests to the helper: it posts, polls and deletes,
 // and tells apart the three kinds of failure that need different answers.
 //
-//   - [Refused] with a DAP type: the helper understood and will not. Sending the same bytes again changes nothing.
-//   - [Refused] for the deployment's own reasons (authentication, a task not provisioned yet): an operator must act, and
-//     then the same bytes will do. [Refused.Definite] tells the two apart.
-//   - [Retry]: the outcome is unknown or the helper is busy. Sending the same bytes again is the only safe recovery: the
-//     helper may have committed and its answer got lost.
+//   - [Refused] with a DAP type: the helper understood and will not. Sending the same
+//     bytes again changes nothing.
+//   - [Refused] for the deployment's own reasons (authentication, a task not provisioned
+//     yet): an operator must act, and then the same bytes will do. [Refused.Definite]
+//     tells the two apart.
+//   - [Retry]: the outcome is unknown or the helper is busy. Sending the same bytes again
+//     is the only safe recovery: the helper may have committed and its answer got lost.
 package peer
 
 import (
@@ -42,7 +44,8 @@ type Client struct {
 	Heard func(error)
 }
 
-// NewClient returns a client over rt that follows no redirects: a token goes to the provisioned origin only.
+// NewClient returns a client over rt that follows no redirects: a token goes to the
+// provisioned origin only.
 func NewClient(rt http.RoundTripper, timeout time.Duration, limit int64) *Client {
 	return &Client{
 		HTTP: &http.Client{
@@ -86,8 +89,8 @@ type Reply struct {
 // Refused is a client-error answer.
 type Refused struct{ Problem *dap.Problem }
 
-// Error leaves out the document's detail, and a type that is not the draft's: they are a stranger's text, of any length, and may
-// hold what no log may.
+// Error leaves out the document's detail, and a type that is not the draft's: they are a
+// stranger's text, of any length, and may hold what no log may.
 func (e *Refused) Error() string {
 	uri := "a problem of its own"
 	if e.Problem.Type == "" || e.known() {
@@ -103,8 +106,8 @@ func (e *Refused) Error() string {
 	return said
 }
 
-// Fenced says that the helper did not look into the request, since it does not hold what the
-// leader does; see package agreement.
+// Fenced says that the helper did not look into the request, since it does not hold what
+// the leader does; see package agreement.
 func (e *Refused) Fenced() bool {
 	return e.Problem.HTTPStatus() == http.StatusPreconditionFailed && !e.known()
 }
@@ -123,13 +126,15 @@ func absent(err error) bool {
 func (e *Refused) known() bool   { return slices.Contains(dap.ProblemTypes, e.Problem.Type) }
 func (e *Refused) Unwrap() error { return e.Problem }
 
-// Behind says that the helper does not know the aggregation job that it was asked to continue, or not at that step.
+// Behind says that the helper does not know the aggregation job that it was asked to
+// continue, or not at that step.
 func (e *Refused) Behind() bool {
 	return e.Problem.Type == dap.ProblemUnrecognizedAggregationJob || e.Problem.Type == dap.ProblemStepMismatch
 }
 
-// Definite says that the protocol itself refused: the answer to the same bytes will stay the same. An unknown task may yet
-// be provisioned, and types that are not the draft's are the deployment's.
+// Definite says that the protocol itself refused: the answer to the same bytes will stay
+// the same. An unknown task may yet be provisioned, and types that are not the draft's
+// are the deployment's.
 func (e *Refused) Definite() bool {
 	switch e.Problem.Type {
 	case dap.ProblemUnrecognizedTask, dap.ProblemUnrecognizedAggregationJob:
@@ -162,15 +167,16 @@ func (c *Client) Create(ctx context.Context, r Resource, body []byte) (*Reply, e
 	return reply, err
 }
 
-// Continue posts a later step to the aggregation job of that id. Posting the same bytes again is harmless: while the job is at
-// that step they get the same answer.
+// Continue posts a later step to the aggregation job of that id. Posting the same bytes
+// again is harmless: while the job is at that step they get the same answer.
 func (c *Client) Continue(ctx context.Context, r Resource, id string, body []byte) (*Reply, error) {
 	r.Request = dap.MediaAggregationJobContinueReq
 	return c.of(ctx, http.MethodPost, r, id, "", body)
 }
 
-// Poll asks for a deferred answer; step is that of an aggregation job, and 0 for all else. The URL is built from the helper's
-// base URL and the id, never followed from a header.
+// Poll asks for a deferred answer; step is that of an aggregation job, and 0 for all
+// else. The URL is built from the helper's base URL and the id, never followed from a
+// header.
 func (c *Client) Poll(ctx context.Context, r Resource, id string, step uint16) (*Reply, error) {
 	query := ""
 	if r.Collection == dap.AggregationJobsResource {
@@ -190,8 +196,8 @@ func (c *Client) of(ctx context.Context, method string, r Resource, id, query st
 	return reply, err
 }
 
-// Ask polls the resource of that id, or creates it where the id is empty or the helper does not know it any more: the same
-// bytes make the same resource again.
+// Ask polls the resource of that id, or creates it where the id is empty or the helper
+// does not know it any more: the same bytes make the same resource again.
 func (c *Client) Ask(ctx context.Context, r Resource, id string, body []byte) (*Reply, error) {
 	if id != "" {
 		reply, err := c.Poll(ctx, r, id, 0)
@@ -227,7 +233,8 @@ func (c *Client) Progress(ctx context.Context, t *task.Task, v any) error {
 	return json.Unmarshal(body, v)
 }
 
-// ProgressPath is where an aggregator shows its peer how far it is, below tasks/{task}/. It is ours, not the draft's.
+// ProgressPath is where an aggregator shows its peer how far it is, below tasks/{task}/.
+// It is ours, not the draft's.
 const ProgressPath = "starling_progress"
 
 // ErrNoReplay: the helper has no way to mend replay protection, as no helper but ours has.
@@ -332,7 +339,8 @@ func (c *Client) exchange(ctx context.Context, method string, u *url.URL, from b
 	}
 }
 
-// withoutURL drops what net/http says around an error: addresses do not go into logs or into the store.
+// withoutURL drops what net/http says around an error: addresses do not go into logs or
+// into the store.
 func withoutURL(err error) error {
 	var ue *url.Error
 	if errors.As(err, &ue) {
@@ -386,8 +394,8 @@ func kind(err error) string {
 	return fmt.Sprintf("%T", err)
 }
 
-// problem reads a problem document, or makes one of the status. Its detail is a stranger's text: it is cut and kept for
-// the operator.
+// problem reads a problem document, or makes one of the status. Its detail is a
+// stranger's text: it is cut and kept for the operator.
 func problem(resp *http.Response, body []byte) *dap.Problem {
 	p := new(dap.Problem)
 	typ, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))

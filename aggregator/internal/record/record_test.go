@@ -57,7 +57,8 @@ func TestMark(t *testing.T) {
 	r.Close()
 }
 
-// TestMarkOutlivesPowerLoss: a write that is torn anywhere leaves the mark before, or is done.
+// TestMarkOutlivesPowerLoss: a write that is torn anywhere leaves the mark before, or is
+// done.
 func TestMarkOutlivesPowerLoss(t *testing.T) {
 	for seed := range uint64(400) {
 		mem := disktest.NewMem(seed)

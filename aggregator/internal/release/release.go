@@ -9,8 +9,9 @@
 // every later request gets those bytes. If the transaction fails nothing was released,
 // and the next attempt draws the same again.
 //
-// Where noise is correlated over releases the store turns the draws into it, from what it keeps of the releases before, and keeps
-// what later ones need with the answer. That depends on no data either.
+// Where noise is correlated over releases the store turns the draws into it, from what it
+// keeps of the releases before, and keeps what later ones need with the answer. That
+// depends on no data either.
 //
 // With the answer stays the noised share, under the data key, so that it can be sealed
 // again to another key of the collector's ([Again]): one that cannot be opened is not the
@@ -38,7 +39,8 @@ type Request struct {
 	Role     dap.Role
 	Kind     store.Kind
 	Resource string
-	// Asked is the CollectionJobReq as the collector sent it: the sealed share is bound to these bytes.
+	// Asked is the CollectionJobReq as the collector sent it: the sealed share is bound
+	// to these bytes.
 	Asked     []byte
 	Selection store.Selection
 	Count     uint64
@@ -47,7 +49,8 @@ type Request struct {
 	Keys *datakey.Set
 	// Peer is the helper's resource of its share, at a leader that knows it.
 	Peer string
-	// Now is the time by this aggregator's own clock, and Skew the clock skew that it allows.
+	// Now is the time by this aggregator's own clock, and Skew the clock skew that it
+	// allows.
 	Now  time.Time
 	Skew time.Duration
 	// Finish makes the stored response of the sealed share and of what the batch held.
@@ -62,7 +65,8 @@ func Series(t *task.Task) *store.Series {
 	return &store.Series{Rule: t.Series.Series, Units: t.Series.Units}
 }
 
-// Order is nil unless the task's noise is correlated and the store would refuse to draw it for the selection.
+// Order is nil unless the task's noise is correlated and the store would refuse to draw
+// it for the selection.
 func Order(ctx context.Context, s store.Releases, t *task.Task, sel store.Selection) error {
 	if t.Series == nil {
 		return nil
@@ -99,7 +103,8 @@ func Allowed(t *task.Task, sel store.Selection, now time.Time, skew time.Duratio
 // [Allowed]'s, [*Held], [*datakey.GoneError], [*datakey.AheadError] and, where noise is
 // correlated, a [*correlated.OrderError].
 //
-// Step 12 of one report: from a batch that no commit can enter any more, to a noised share sealed to the collector.
+// Step 12 of one report: from a batch that no commit can enter any more, to a noised
+// share sealed to the collector.
 func Once(ctx context.Context, s store.Releases, r *Request) ([]byte, error) {
 	if err := Allowed(r.Task, r.Selection, r.Now, r.Skew); err != nil {
 		return nil, err
@@ -179,7 +184,8 @@ func seal(t *task.Task, role dap.Role, asked, share []byte) (dap.HpkeCiphertext,
 	return dap.HpkeCiphertext{ConfigID: t.CollectorID, Enc: enc, Payload: payload}, nil
 }
 
-// Held is a batch that has too many reports to be honest: it is not released while this much is expected.
+// Held is a batch that has too many reports to be honest: it is not released while this
+// much is expected.
 type Held struct{ status.Held }
 
 func (h *Held) Error() string { return h.Why() }
@@ -201,7 +207,8 @@ func Holds(t *task.Task, f *store.Frozen) *Held {
 	return &Held{held}
 }
 
-// Mechanism names the noise of a task's releases and its parameters, exactly, for the ledger.
+// Mechanism names the noise of a task's releases and its parameters, exactly, for the
+// ledger.
 func Mechanism(t *task.Task) string {
 	d := Describe(t.Noise)
 	if s := t.Series; s != nil {

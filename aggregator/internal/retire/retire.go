@@ -3,13 +3,17 @@
 //
 // # What goes, and when
 //
-// Replay protection, collected results and the names of jobs have to stay for as long as anybody may rely on them: a report may
-// be uploaded, and a result asked for again, long after it was made. So a task is kept until its interval has ended, the clock
-// skew that reports are allowed has passed, and then the retention. A task without an interval has no end and is kept.
+// Replay protection, collected results and the names of jobs have to stay for as long as
+// anybody may rely on them: a report may be uploaded, and a result asked for again, long
+// after it was made. So a task is kept until its interval has ended, the clock skew that
+// reports are allowed has passed, and then the retention. A task without an interval has
+// no end and is kept.
 //
-// With the first thing that goes, a replay could not be told from a new report any more. So the task is marked first, for good
-// and in the store itself: from then on uploads are refused as report_dropped, all other requests as unrecognizedTask, and no
-// commit enters, whatever the clock or the configuration say later. Counts and the ledger of releases stay for ever.
+// With the first thing that goes, a replay could not be told from a new report any more.
+// So the task is marked first, for good and in the store itself: from then on uploads are
+// refused as report_dropped, all other requests as unrecognizedTask, and no commit
+// enters, whatever the clock or the configuration say later. Counts and the ledger of
+// releases stay for ever.
 package retire
 
 import (
@@ -28,7 +32,8 @@ const Every = time.Minute
 // rows is how many rows one transaction erases: commits of other tasks wait for it.
 const rows = 500
 
-// At is when a task is retired, and false for one that never is. A negative retention keeps every task.
+// At is when a task is retired, and false for one that never is. A negative retention
+// keeps every task.
 func At(t *task.Task, skew, retention time.Duration) (time.Time, bool) {
 	end := t.End(skew)
 	if end.IsZero() || retention < 0 {
@@ -44,7 +49,8 @@ type Store interface {
 	Sweep(ctx context.Context, task dap.TaskID, n int) (more bool, err error)
 }
 
-// Pass retires what is due and erases a bounded part of what is retired. It says whether there is more to erase.
+// Pass retires what is due and erases a bounded part of what is retired. It says whether
+// there is more to erase.
 func Pass(ctx context.Context, s Store, tasks map[dap.TaskID]*task.Task, now time.Time, skew, retention time.Duration, log *slog.Logger) (more bool, err error) {
 	for id, t := range tasks {
 		state, err := s.TaskState(ctx, id)

@@ -59,7 +59,8 @@ func (j *prio3Job) Message(i int) []byte {
 	return vdaf.AppendPingPongInitialize(nil, j.Share(i))
 }
 
-// Take finishes the leader's side. The helper's only message about a good report is a finish; all else proves nothing.
+// Take finishes the leader's side. The helper's only message about a good report is a
+// finish; all else proves nothing.
 func (j *prio3Job) Take(said []Said) error {
 	if j.Final() {
 		panic("rounds: internal error: a job of one round was continued")

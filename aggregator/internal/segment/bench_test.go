@@ -27,7 +27,8 @@ func benchEntry(n uint64) Entry {
 	return e
 }
 
-// BenchmarkPut acknowledges 1 KiB reports, one a call, on the disk that holds the temporary directory.
+// BenchmarkPut acknowledges 1 KiB reports, one a call, on the disk that holds the
+// temporary directory.
 func BenchmarkPut(b *testing.B) {
 	for _, callers := range []int{1, 64, 1000} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
@@ -56,7 +57,8 @@ func BenchmarkPut(b *testing.B) {
 	}
 }
 
-// BenchmarkSort cuts logs of 8 MiB into segments and removes them; the rows cost nothing here.
+// BenchmarkSort cuts logs of 8 MiB into segments and removes them; the rows cost nothing
+// here.
 func BenchmarkSort(b *testing.B) {
 	in, err := OpenInbox(b.Context(), benchOS(b), newRows(), InboxOptions{RotateBytes: 1 << 40})
 	if err != nil {

@@ -45,10 +45,10 @@ func logDamageOf(name string, scan *disk.Scan, longer int64) *LogDamage {
 	return d
 }
 
-// standIn writes a file for a log that was noted and is missing or emptied, for the sorter
-// to count and to set aside: a log whose header names itself as the one before it. longer is
-// how long the log is known to have been, in bytes; whether a report was in it nobody can
-// tell, unless that says so.
+// standIn writes a file for a log that was noted and is missing or emptied, for the
+// sorter to count and to set aside: a log whose header names itself as the one before it.
+// longer is how long the log is known to have been, in bytes; whether a report was in it
+// nobody can tell, unless that says so.
 func standIn(fsys disk.FS, log Begun, longer int64) error {
 	return disk.WriteLogHeader(fsys, log.File, log.ID, disk.Mark{ID: log.ID, Size: max(longer, disk.LogHeaderSize)})
 }
@@ -207,8 +207,8 @@ func (e *LogError) Error() string {
 
 func (e *LogError) Unwrap() error { return e.Err }
 
-// Blocks says whether acknowledged reports of a task may be in a log that [Sorter.Sort] could
-// not sort.
+// Blocks says whether acknowledged reports of a task may be in a log that [Sorter.Sort]
+// could not sort.
 func Blocks(err error, task TaskID) bool {
 	if err == nil {
 		return false

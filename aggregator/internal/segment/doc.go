@@ -1,5 +1,6 @@
-// Package segment keeps uploaded reports and the ids already seen in files that are written once: the way of a report
-// from its acknowledgement to the job that claims it, without a row per report.
+// Package segment keeps uploaded reports and the ids already seen in files that are
+// written once: the way of a report from its acknowledgement to the job that claims it,
+// without a row per report.
 //
 // # Files
 //
@@ -21,10 +22,11 @@
 // never names a file that is not whole, and a whole file with neither row nor tombstone
 // is kept (package lost), unless its log still waits ([Waiting]).
 //
-// A crash at any point leaves each acknowledged report in exactly one committed segment or in a log not yet sorted: a
-// log is sorted again from its beginning unless the Committer says that it was done, and segment names follow from the
-// log's id, so that sorting again overwrites what a crash left. A report that was not acknowledged appears at most once
-// per upload.
+// A crash at any point leaves each acknowledged report in exactly one committed segment
+// or in a log not yet sorted: a log is sorted again from its beginning unless the
+// Committer says that it was done, and segment names follow from the log's id, so that
+// sorting again overwrites what a crash left. A report that was not acknowledged appears
+// at most once per upload.
 //
 // Duplicates: of several reports with one id in the same log, task and batch bucket the
 // first is kept and the rest are counted ([Meta.Duplicates]); DAP takes a repeated upload
@@ -52,6 +54,7 @@
 //
 // # Concurrency
 //
-// Inbox, Sorter, Segment and Runs are safe for many goroutines. The only goroutines are the log's committer, ended by
-// [Inbox.Close], and the caller's own that runs [Sorter.Run], ended by its context.
+// Inbox, Sorter, Segment and Runs are safe for many goroutines. The only goroutines are
+// the log's committer, ended by [Inbox.Close], and the caller's own that runs
+// [Sorter.Run], ended by its context.
 package segment

@@ -42,8 +42,8 @@ const (
 // encodedSize bounds what an entry takes in a record.
 func (e *Entry) encodedSize() int { return blockHeader + entryHeader + len(e.Report) }
 
-// recordParts are the parts of a record of entries, to be written one after the other: heads, and between them the reports,
-// which are not copied.
+// recordParts are the parts of a record of entries, to be written one after the other:
+// heads, and between them the reports, which are not copied.
 func recordParts(entries []Entry) [][]byte {
 	heads := make([]byte, 0, len(entries)*(blockHeader+entryHeader))
 	parts := make([][]byte, 0, 2*len(entries))

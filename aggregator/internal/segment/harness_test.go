@@ -19,8 +19,8 @@ import (
 
 var errInjected = errors.New("injected")
 
-// rows stands in for the database: it survives a power loss whole, and each of its calls may be made to fail before or
-// after it took effect.
+// rows stands in for the database: it survives a power loss whole, and each of its calls
+// may be made to fail before or after it took effect.
 type rows struct {
 	mu       sync.Mutex
 	logs     map[disk.LogID]bool
@@ -109,7 +109,8 @@ func (r *rows) live() []string {
 	return slices.Collect(maps.Keys(r.segments))
 }
 
-// kept counts in how many committed segments each report is, and checks that each report is whole and in its place.
+// kept counts in how many committed segments each report is, and checks that each report
+// is whole and in its place.
 func (r *rows) kept(t *testing.T, fsys disk.FS) map[ReportID]int {
 	t.Helper()
 	count := make(map[ReportID]int)
@@ -217,7 +218,8 @@ func files(t *testing.T, fsys disk.FS, dir string) []string {
 	return names
 }
 
-// checkKept demands that the acknowledged reports are in exactly one segment each and the others in at most one.
+// checkKept demands that the acknowledged reports are in exactly one segment each and the
+// others in at most one.
 func checkKept(t *testing.T, r *rows, fsys disk.FS, acked map[int]bool) {
 	t.Helper()
 	kept := r.kept(t, fsys)

@@ -21,10 +21,11 @@ type InboxOptions struct {
 	Dir string
 	// MaxReport is the largest report, in bytes; default 4 MiB.
 	MaxReport int
-	// MaxInFlight bounds the bytes of reports that are waiting for their fsync; above it Put returns ErrBusy. Default
-	// 64 MiB.
+	// MaxInFlight bounds the bytes of reports that are waiting for their fsync; above it
+	// Put returns ErrBusy. Default 64 MiB.
 	MaxInFlight int64
-	// MaxUnsorted bounds the bytes acknowledged and not yet sorted; above it Put returns ErrBusy. Default 1 GiB.
+	// MaxUnsorted bounds the bytes acknowledged and not yet sorted; above it Put returns
+	// ErrBusy. Default 1 GiB.
 	MaxUnsorted int64
 	// RotateBytes closes a log file and hands it to the sorter once it holds so much;
 	// default 4 MiB.
@@ -263,9 +264,11 @@ func (in *Inbox) begin() error {
 	return nil
 }
 
-// Put makes the entries durable and returns then; several calls share one fsync. All are kept or, after an error, none
-// is acknowledged: with [disk.ErrStateUnknown] some may turn up all the same, with any other error none will unless
-// the call was larger than one log record ([disk.LogOptions.MaxRecord]). The reports may be reused when it returns.
+// Put makes the entries durable and returns then; several calls share one fsync. All are
+// kept or, after an error, none is acknowledged: with [disk.ErrStateUnknown] some may
+// turn up all the same, with any other error none will unless the call was larger than
+// one log record ([disk.LogOptions.MaxRecord]). The reports may be reused when it
+// returns.
 func (in *Inbox) Put(ctx context.Context, entries []Entry) error {
 	if len(entries) == 0 {
 		return nil
@@ -319,7 +322,8 @@ func (in *Inbox) unrotated(err error) error {
 	return &LogError{Name: in.fileName(in.seq), Err: err, tasks: maps.Clone(in.tasks)}
 }
 
-// reserve applies back-pressure. One call larger than the limit is let through when nothing else is in flight.
+// reserve applies back-pressure. One call larger than the limit is let through when
+// nothing else is in flight.
 func (in *Inbox) reserve(size int64) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -339,7 +343,8 @@ func (in *Inbox) release(size int64) {
 	in.mu.Unlock()
 }
 
-// append makes one record, given in parts, durable, in a new log if the current one has failed before this record was written.
+// append makes one record, given in parts, durable, in a new log if the current one has
+// failed before this record was written.
 func (in *Inbox) append(ctx context.Context, record [][]byte) error {
 	size := int64(0)
 	for _, part := range record {
@@ -442,7 +447,8 @@ func (in *Inbox) acknowledged(size int64) {
 	full := in.current >= in.opt.RotateBytes
 	in.mu.Unlock()
 	if full && in.rotate.TryLock() {
-		// The reports are durable whatever becomes of the rotation; the next Put or the sorter tries again.
+		// The reports are durable whatever becomes of the rotation; the next Put or the
+		// sorter tries again.
 		_ = in.rotateLocked()
 		in.rotate.Unlock()
 	}
@@ -462,8 +468,9 @@ func (in *Inbox) rotateLocked() error {
 		in.mu.Unlock()
 		return nil // nothing to close
 	}
-	// Before the exchange: an acknowledgement that comes in between may count for a file already closed, which costs an
-	// idle look of the sorter; the other way round one would be forgotten.
+	// Before the exchange: an acknowledgement that comes in between may count for a file
+	// already closed, which costs an idle look of the sorter; the other way round one
+	// would be forgotten.
 	in.oldest, in.current = time.Time{}, 0
 	in.seq++
 	name := in.fileName(in.seq)
@@ -489,7 +496,8 @@ func (in *Inbox) rotateLocked() error {
 	return nil
 }
 
-// ready waits until there is something to sort: a closed log, or a report that has waited for latency.
+// ready waits until there is something to sort: a closed log, or a report that has waited
+// for latency.
 func (in *Inbox) ready(ctx context.Context, latency time.Duration) error {
 	for {
 		in.mu.Lock()
@@ -618,7 +626,8 @@ func (in *Inbox) Stats() InboxStats {
 	return s
 }
 
-// Err is nil while Put can work, and the failed sync that broke the inbox for good afterwards.
+// Err is nil while Put can work, and the failed sync that broke the inbox for good
+// afterwards.
 func (in *Inbox) Err() error {
 	in.mu.Lock()
 	defer in.mu.Unlock()

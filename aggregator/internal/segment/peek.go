@@ -6,8 +6,9 @@ import (
 	"github.com/starling-agg/starling/internal/disk"
 )
 
-// Peek reads a segment without the row that names it, for those who only wish to know what is in it. The error matches [ErrCorrupt]
-// if it is not whole and fs.ErrNotExist if it is gone.
+// Peek reads a segment without the row that names it, for those who only wish to know
+// what is in it. The error matches [ErrCorrupt] if it is not whole and fs.ErrNotExist if
+// it is gone.
 func Peek(fsys disk.FS, name string) (*Segment, error) {
 	entry, err := fsys.Stat(name)
 	if err != nil {

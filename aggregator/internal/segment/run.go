@@ -63,8 +63,9 @@ type RunMeta struct {
 	Digest SetDigest // of the ids, under the store's key
 }
 
-// WriteRun makes a run of ids, in any order, durable under name; the caller then names it in the transaction that
-// commits the job. Repeated ids count once. It replaces a file of that name, which no row may name.
+// WriteRun makes a run of ids, in any order, durable under name; the caller then names it
+// in the transaction that commits the job. Repeated ids count once. It replaces a file of
+// that name, which no row may name.
 func WriteRun(fsys disk.FS, name string, key *SetKey, ids []ReportID, fp *disk.Failpoints) (RunMeta, error) {
 	if len(ids) == 0 {
 		return RunMeta{}, errors.New("segment: a run needs at least one id")
@@ -157,7 +158,8 @@ func blocksOf(count int64) int64 { return (count + blockIDs - 1) / blockIDs }
 
 func compareIDs(a, b ReportID) int { return bytes.Compare(a[:], b[:]) }
 
-// run is an open run file with the first id of each block in memory: 16 bytes per 4 KiB of file.
+// run is an open run file with the first id of each block in memory: 16 bytes per 4 KiB
+// of file.
 type run struct {
 	meta  RunMeta
 	file  disk.File
@@ -260,8 +262,8 @@ func rankIn(block []byte, id ReportID) int {
 	return sort.Search(len(block)/idSize, func(j int) bool { return bytes.Compare(block[j*idSize:(j+1)*idSize], id[:]) >= 0 })
 }
 
-// mark sets seen[i] for each ids[i] that the run holds. order lists the i's by ascending id, so that each block is read
-// at most once.
+// mark sets seen[i] for each ids[i] that the run holds. order lists the i's by ascending
+// id, so that each block is read at most once.
 func (r *run) mark(ids []ReportID, order []int, seen []bool, buf []byte) error {
 	loaded := -1
 	var block []byte

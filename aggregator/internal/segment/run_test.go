@@ -449,7 +449,8 @@ func TestDamageIsOfItsRange(t *testing.T) {
 	}
 }
 
-// A run that was reported written is whole after a power loss; one that was not is swept, and a row never names it.
+// A run that was reported written is whole after a power loss; one that was not is swept,
+// and a row never names it.
 func TestRunPowerLoss(t *testing.T) {
 	for _, point := range append(runFailpoints(), "none") {
 		for seed := range uint64(40) {

@@ -142,8 +142,8 @@ func (s *Segment) span(i int) (offset, length uint64) {
 	return uint64(binary.BigEndian.Uint32(e[16:])), uint64(binary.BigEndian.Uint32(e[20:]))
 }
 
-// Close gives the segment's memory back for others to use: nothing that Report returned may be read any more. It may be left
-// out, and repeated.
+// Close gives the segment's memory back for others to use: nothing that Report returned
+// may be read any more. It may be left out, and repeated.
 func (s *Segment) Close() {
 	buffer.Put(s.data)
 	s.data, s.index, s.body = nil, nil, nil
@@ -158,7 +158,8 @@ func (s *Segment) Len() int { return s.meta.Count }
 // ReportID is the id of report i, 0 <= i < Len. Ids within a segment are distinct.
 func (s *Segment) ReportID(i int) ReportID { return ReportID(s.index[i*indexEntry:]) }
 
-// Report is report i as the client sent it, 0 <= i < Len. It aliases the segment's one buffer; do not change it.
+// Report is report i as the client sent it, 0 <= i < Len. It aliases the segment's one
+// buffer; do not change it.
 func (s *Segment) Report(i int) []byte {
 	offset, length := s.span(i)
 	return s.body[offset : offset+length : offset+length]
@@ -199,5 +200,6 @@ func encode(entries []Entry) ([]byte, Meta) {
 	}
 }
 
-// Remove removes segment or run files durably, after the transaction that dropped their rows. Repeating it is no error.
+// Remove removes segment or run files durably, after the transaction that dropped their
+// rows. Repeating it is no error.
 func Remove(fsys disk.FS, names ...string) error { return disk.Remove(fsys, names...) }

@@ -113,8 +113,9 @@ func TestDuplicatesInOneLogAreCounted(t *testing.T) {
 	}
 }
 
-// The power fails at every place between durable steps, at each of its first passes, with many outcomes; the next life
-// may lose power too. In the end each acknowledged report is in exactly one segment and nothing is in two.
+// The power fails at every place between durable steps, at each of its first passes, with
+// many outcomes; the next life may lose power too. In the end each acknowledged report is
+// in exactly one segment and nothing is in two.
 func TestPowerLossAtEveryFailpoint(t *testing.T) {
 	for _, point := range segmentFailpoints() {
 		t.Run(point, func(t *testing.T) {
@@ -158,7 +159,8 @@ func TestPowerLossAtEveryFailpoint(t *testing.T) {
 	}
 }
 
-// livesUntilCut puts reports from several goroutines and sorts until the power fails; it notes what was acknowledged.
+// livesUntilCut puts reports from several goroutines and sorts until the power fails; it
+// notes what was acknowledged.
 func livesUntilCut(mem *disktest.Mem, r *rows, fp *disk.Failpoints, acked map[int]bool, next int) int {
 	l, err := start(mem, r, fp)
 	if err != nil {
@@ -186,8 +188,8 @@ func livesUntilCut(mem *disktest.Mem, r *rows, fp *disk.Failpoints, acked map[in
 	return next
 }
 
-// Every single call that changes the disk fails once, in turn, without a power loss: the same process goes on, or after
-// a failed sync of the log the next one does.
+// Every single call that changes the disk fails once, in turn, without a power loss: the
+// same process goes on, or after a failed sync of the log the next one does.
 func TestEveryDiskErrorOnce(t *testing.T) {
 	for _, thenCrash := range []bool{false, true} {
 		for at := 1; ; at++ {
@@ -499,7 +501,8 @@ func FuzzReadEntries(f *testing.F) {
 	})
 }
 
-// mend makes the checksums of a segment without its trailer good where they can be found, so that a reader gets past them.
+// mend makes the checksums of a segment without its trailer good where they can be found,
+// so that a reader gets past them.
 func mend(content []byte) []byte {
 	b := bytes.Clone(content)
 	at := len(b)
@@ -541,7 +544,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestLargeReportsShareSmallSegments: memory is bounded by bytes, also where the default for small reports is generous.
+// TestLargeReportsShareSmallSegments: memory is bounded by bytes, also where the default
+// for small reports is generous.
 func TestLargeReportsShareSmallSegments(t *testing.T) {
 	for _, c := range []struct{ size, reports, want int }{
 		{1 << 20, 20, 4}, {LargeReport, 40, 16}, {LargeReport - 1, 40, 24}, {5 << 20, 3, 1}, {20 << 10, 700, 307},

@@ -41,8 +41,9 @@ func runFailpoints() []string { return []string{FailRunBeforeWrite, FailRunAfter
 
 // Committer is the database that names segments. It is called by one goroutine at a time.
 //
-// Durability: when CommitLog returns nil the rows survive a power loss. An error may mean that nothing happened or that
-// the transaction took place all the same; the sorter asks SegmentsOfLog before it tries again.
+// Durability: when CommitLog returns nil the rows survive a power loss. An error may mean
+// that nothing happened or that the transaction took place all the same; the sorter asks
+// SegmentsOfLog before it tries again.
 type Committer interface {
 	// SegmentsOfLog reports whether the log was committed before.
 	SegmentsOfLog(ctx context.Context, log disk.LogID) (done bool, err error)
@@ -76,7 +77,8 @@ type SorterOptions struct {
 	Dir string
 	// Lost is where damaged logs go; default one in the same file system.
 	Lost *lost.Room
-	// Latency is how long an acknowledged report may wait for company before its log is sorted; default 250 ms.
+	// Latency is how long an acknowledged report may wait for company before its log is
+	// sorted; default 250 ms.
 	Latency time.Duration
 	// MaxBytes bounds the reports of one segment, in bytes; default 6 MiB, at most 1
 	// GiB. A larger report is alone. Where it is somewhat above
@@ -170,7 +172,8 @@ func (s *Sorter) Stats() SorterStats {
 	return s.stats
 }
 
-// Run sorts until the context ends, whose error it returns. Failures are logged, counted and tried again.
+// Run sorts until the context ends, whose error it returns. Failures are logged, counted
+// and tried again.
 func (s *Sorter) Run(ctx context.Context) error {
 	retry := s.opt.Retry
 	for {
@@ -237,7 +240,8 @@ func (s *Sorter) count(f func(*SorterStats)) {
 	f(&s.stats)
 }
 
-// sortLog takes one closed log from whatever point an earlier attempt reached to its end: committed and gone.
+// sortLog takes one closed log from whatever point an earlier attempt reached to its end:
+// committed and gone.
 func (s *Sorter) sortLog(ctx context.Context, log closedLog, marks map[disk.LogID]int64) error {
 	name := log.name
 	entry, err := s.fs.Stat(name)

@@ -39,9 +39,9 @@ func NewWaiting(fsys disk.FS, dir string, committer Committer) *Waiting {
 	return &Waiting{fs: fsys, dir: dir, committer: committer, reports: make(map[disk.LogID]map[member][]byte)}
 }
 
-// Holds says whether each report of the segment in a file, byte for byte, is in the log that
-// it was cut from, and that log is still to be sorted. Then the file will be made again, and
-// needs no keeping.
+// Holds says whether each report of the segment in a file, byte for byte, is in the log
+// that it was cut from, and that log is still to be sorted. Then the file will be made
+// again, and needs no keeping.
 func (w *Waiting) Holds(ctx context.Context, name string) (bool, error) {
 	id, ok := logOf(name)
 	if !ok {

@@ -2,12 +2,12 @@
 // tasks with their replay protection, HPKE keys, the rounds that it releases. That time
 // follows the machine's clock as far as that is plausible.
 //
-// A store remembers the largest time that it was seen at. A clock that is further ahead of
-// it than [Options.Absence], or behind it, may be right: a machine was off for a year, a
-// battery is new. It may as well be wrong by years, and what ends by it is gone. So the time
-// stands still at what was last seen until the clock comes back or a person says that it is
-// right ([Clock.Confirm]); [Clock.Held] tells. Nothing else waits for that: uploads are
-// taken and reports verified by whichever of the two times refuses less.
+// A store remembers the largest time that it was seen at. A clock that is further ahead
+// of it than [Options.Absence], or behind it, may be right: a machine was off for a year,
+// a battery is new. It may as well be wrong by years, and what ends by it is gone. So the
+// time stands still at what was last seen until the clock comes back or a person says
+// that it is right ([Clock.Confirm]); [Clock.Held] tells. Nothing else waits for that:
+// uploads are taken and reports verified by whichever of the two times refuses less.
 //
 // A clock that runs fast, or is set ahead in steps below the limit, is followed: who sets
 // the machine's clock can do that, and only other clocks could tell.

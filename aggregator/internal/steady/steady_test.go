@@ -97,7 +97,8 @@ func TestClock(t *testing.T) {
 	c = open(0)
 	at(day, m.now.Add(day), false)
 
-	// Off for less than the absence allowed: nobody is asked. What was not written down counts.
+	// Off for less than the absence allowed: nobody is asked. What was not written down
+	// counts.
 	saves := k.saves
 	for range 20 {
 		at(time.Minute, m.now.Add(time.Minute), false)

@@ -22,7 +22,8 @@ type Commit struct {
 	Candidates []Candidate
 	Rejected   map[dap.ReportError]uint64 // refused before the commit, counted with it
 
-	// Conduct is how the peer answered, which CommitSegment enters; nil where it was not asked.
+	// Conduct is how the peer answered, which CommitSegment enters; nil where it was not
+	// asked.
 	Conduct *Conduct
 
 	// Final says that no step follows in this aggregation job: the body kept with the

@@ -15,16 +15,20 @@
 //
 // # Guarantees
 //
-//   - A report id is added to a batch at most once in its task, whatever times reports of that id have (DAP-18 section
-//     4.5.3.4), in both batch modes, until the task is retired; jobs, collections and their deletion change nothing.
-//   - What was added is in exactly one release, or in none yet: a batch that is frozen or closed takes nothing more, and
-//     a release gives out just what the batch has when it closes.
-//   - A batch is released once, with at least the task's minimum, and only together with the entry in the ledger, the
-//     end of its shares and the response that is stored. The same resource answers with the same bytes for ever.
+//   - A report id is added to a batch at most once in its task, whatever times reports of
+//     that id have (DAP-18 section 4.5.3.4), in both batch modes, until the task is
+//     retired; jobs, collections and their deletion change nothing.
+//   - What was added is in exactly one release, or in none yet: a batch that is frozen or
+//     closed takes nothing more, and a release gives out just what the batch has when it
+//     closes.
+//   - A batch is released once, with at least the task's minimum, and only together with
+//     the entry in the ledger, the end of its shares and the response that is stored. The
+//     same resource answers with the same bytes for ever.
 //   - Reports are accounted for: see [Counts].
-//   - Noise that is correlated over releases is kept with them: what a release leaned on and what later ones lean on is there if
-//     and only if the release is.
-//   - A resource is its body's: two equal requests find one resource, and an id that was deleted never comes back.
+//   - Noise that is correlated over releases is kept with them: what a release leaned on
+//     and what later ones lean on is there if and only if the release is.
+//   - A resource is its body's: two equal requests find one resource, and an id that was
+//     deleted never comes back.
 //
 // # Failure
 //

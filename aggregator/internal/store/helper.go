@@ -23,6 +23,7 @@ type Helper interface {
 	// stored bytes reports are still to be opened: those that wait for a worker, and
 	// those that wait for the leader's next step.
 	UnfinishedJobs(ctx context.Context, before time.Time) (n uint64, err error)
-	// Answers hands over the responses of the aggregation jobs that are answered and not deleted.
+	// Answers hands over the responses of the aggregation jobs that are answered and not
+	// deleted.
 	Answers(ctx context.Context, task dap.TaskID, fn func(response []byte) error) error
 }

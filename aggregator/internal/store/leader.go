@@ -48,7 +48,8 @@ type Conduct struct {
 	Now     time.Time
 }
 
-// A task is held by itself once its peer, since a person last let the task go on, has refused
+// A task is held by itself once its peer, since a person last let the task go on, has
+// refused
 //
 //   - each of its first FirstTurned jobs as a whole, or
 //   - RowTurned jobs as a whole one after the other, or

@@ -28,7 +28,8 @@ var (
 	ErrUnknown = errors.New("store: outcome unknown")     // stop, reopen, recover
 )
 
-// A Task is what the store must know of one provisioned task. Config is the provisioned TaskConfiguration, byte for byte.
+// A Task is what the store must know of one provisioned task. Config is the provisioned
+// TaskConfiguration, byte for byte.
 type Task struct {
 	ID            dap.TaskID
 	Config        []byte
@@ -54,7 +55,8 @@ type Selection struct {
 	ID       dap.BatchID
 }
 
-// BatchState is where a batch stands: Open -> Draining -> Closed, with Draining -> Open when it fell short.
+// BatchState is where a batch stands: Open -> Draining -> Closed, with Draining -> Open
+// when it fell short.
 type BatchState uint8
 
 const (
@@ -74,20 +76,22 @@ type TaskState struct {
 
 // Tasks are the tasks of an aggregator, from when they are provisioned to their end.
 type Tasks interface {
-	// PutTask provisions a task; again is harmless, and needed after each opening, for the VDAF. ErrDifferent if the
-	// task is known with another configuration.
+	// PutTask provisions a task; again is harmless, and needed after each opening, for
+	// the VDAF. ErrDifferent if the task is known with another configuration.
 	PutTask(ctx context.Context, t *Task) error
 	Tasks(ctx context.Context) ([]dap.TaskID, error)
 	// TaskState says how a task stands; ErrNotFound if it was never provisioned. It may
 	// be a second old: what it lets through is refused by the transaction that comes of it.
 	TaskState(ctx context.Context, task dap.TaskID) (TaskState, error)
-	// Retire ends a task for good, at or after its End (else ErrBusy): from now on it takes no commit and has no resources
-	// (ErrNotFound), and what is still in logs will count as dropped. It cannot be undone, for with Sweep goes what tells a
-	// replay. Again is harmless.
+	// Retire ends a task for good, at or after its End (else ErrBusy): from now on it
+	// takes no commit and has no resources (ErrNotFound), and what is still in logs will
+	// count as dropped. It cannot be undone, for with Sweep goes what tells a replay.
+	// Again is harmless.
 	Retire(ctx context.Context, task dap.TaskID, now time.Time) error
-	// Sweep erases at most n rows of a retired task, and the files that they name, and says whether there are more: segments
-	// (reports that nobody finished count as dropped), replay runs, resources, batches with their shares. The task's counts
-	// and the ledger of releases stay.
+	// Sweep erases at most n rows of a retired task, and the files that they name, and
+	// says whether there are more: segments (reports that nobody finished count as
+	// dropped), replay runs, resources, batches with their shares. The task's counts and
+	// the ledger of releases stay.
 	Sweep(ctx context.Context, task dap.TaskID, n int) (more bool, err error)
 }
 

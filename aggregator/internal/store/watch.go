@@ -75,7 +75,8 @@ type Watch interface {
 	Batches(ctx context.Context, task dap.TaskID, n int) ([]BatchStatus, error)
 	// Stuck lists work that is failing, with the reason last given.
 	Stuck(ctx context.Context, task dap.TaskID) ([]Stuck, error)
-	// Shares is how many noised shares of a task are kept, and how often one was sealed again.
+	// Shares is how many noised shares of a task are kept, and how often one was sealed
+	// again.
 	Shares(ctx context.Context, task dap.TaskID) (kept, resealed uint64, err error)
 	// Damages lists the logs that lost acknowledged reports, until ForgetDamage.
 	Damages(ctx context.Context) ([]Damage, error)

@@ -46,8 +46,9 @@ type Task struct {
 	bounded      bool
 }
 
-// blockBytes bounds the scratch of one block: batches of large vectors are short. heldBytes bounds, to a small factor, the output
-// shares that a batch keeps: of a larger one the rest is computed again when it is committed.
+// blockBytes bounds the scratch of one block: batches of large vectors are short.
+// heldBytes bounds, to a small factor, the output shares that a batch keeps: of a larger
+// one the rest is computed again when it is committed.
 const (
 	blockBytes = 8 << 20
 	maxBlock   = 64
@@ -141,7 +142,8 @@ func (t *Task) End(skew time.Duration) time.Time {
 	return at.Add(skew)
 }
 
-// TooEarly says whether a report of that time comes from the future, further than skew allows.
+// TooEarly says whether a report of that time comes from the future, further than skew
+// allows.
 func (t *Task) TooEarly(at dap.Time, now time.Time, skew time.Duration) bool {
 	latest, err := t.Precision().At(now.Add(skew))
 	return err != nil || at > latest

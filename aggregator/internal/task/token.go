@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// A Token is what a bearer token is compared with: its digest, so that neither the comparison nor a dump of memory gives
-// it away. The zero value matches nothing.
+// A Token is what a bearer token is compared with: its digest, so that neither the
+// comparison nor a dump of memory gives it away. The zero value matches nothing.
 type Token struct {
 	digest [sha256.Size]byte
 	set    bool
@@ -22,7 +22,8 @@ func NewToken(secret string) Token {
 // Set says whether the token can match anything.
 func (t Token) Set() bool { return t.set }
 
-// Bears says whether the request carries the token (RFC 6750 section 2.1). The time it takes depends on the request alone.
+// Bears says whether the request carries the token (RFC 6750 section 2.1). The time it
+// takes depends on the request alone.
 func (t Token) Bears(r *http.Request) bool { return Borne(r)(t) }
 
 // Borne says of each token whether the request carries it, as [Token.Bears] does, and

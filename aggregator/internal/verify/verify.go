@@ -9,7 +9,8 @@
 // large vectors holds beyond the task's Held blocks: memory does not grow with a job,
 // whoever made it. A leader's own segments are smaller.
 //
-// Which refusal is which (DAP-18 sections 4.5.3.2 and 4.5.3.3), in the order of the checks, cheapest first:
+// Which refusal is which (DAP-18 sections 4.5.3.2 and 4.5.3.3), in the order of the
+// checks, cheapest first:
 //
 //	report_too_early         time beyond now and the clock skew allowed
 //	task_not_started         time before the task's interval
@@ -35,7 +36,8 @@ import (
 	"github.com/starling-agg/starling/vdaf"
 )
 
-// A Pool bounds how many goroutines of a service verify at one time, over all batches. Safe for concurrent use.
+// A Pool bounds how many goroutines of a service verify at one time, over all batches.
+// Safe for concurrent use.
 type Pool struct{ tokens chan struct{} }
 
 // NewPool returns a pool of workers; 0 means GOMAXPROCS.
@@ -100,8 +102,9 @@ type block struct {
 	state  vdaf.State // nil where it was not held
 }
 
-// Begin opens, checks and verifies the reports: the leader's first step, or all the steps of a helper whose VDAF has one
-// round. Call [Batch.Close] when done with the batch, which reads the reports until then. The only error is the context's.
+// Begin opens, checks and verifies the reports: the leader's first step, or all the steps
+// of a helper whose VDAF has one round. Call [Batch.Close] when done with the batch,
+// which reads the reports until then. The only error is the context's.
 func (p *Pool) Begin(ctx context.Context, prm Params, reports []Report) (*Batch, error) {
 	n, sizes := len(reports), prm.Task.VDAF.Sizes()
 	b := &Batch{
@@ -165,7 +168,8 @@ func (b *Batch) messages(blk *block) []byte {
 	return b.msgs[blk.lo*size : blk.hi*size]
 }
 
-// verifyInit opens the reports of a block and takes the VDAF's first step on those that have no error.
+// verifyInit opens the reports of a block and takes the VDAF's first step on those that
+// have no error.
 func (b *Batch) verifyInit(blk *block, state vdaf.State, own []byte, errs []error) {
 	t, n := b.task, blk.hi-blk.lo
 	reports := b.reports[blk.lo:blk.hi]
@@ -190,11 +194,12 @@ func (b *Batch) verifyInit(blk *block, state vdaf.State, own []byte, errs []erro
 	}
 }
 
-// ErrChanged: what was verified before cannot be verified again. Nothing of the batch may be committed.
+// ErrChanged: what was verified before cannot be verified again. Nothing of the batch may
+// be committed.
 var ErrChanged = errors.New("verify: a report that held does not hold any more")
 
-// with calls f with the state of a block, as the block's first step left it: the one that is held, or one that is computed again
-// from the same sealed shares.
+// with calls f with the state of a block, as the block's first step left it: the one that
+// is held, or one that is computed again from the same sealed shares.
 func (b *Batch) with(blk *block, f func(vdaf.State)) error {
 	if blk.state != nil {
 		f(blk.state)
@@ -268,7 +273,8 @@ func (b *Batch) open(prm *Params, reports []Report, plain []dap.PlaintextInputSh
 	}
 }
 
-// Metadata checks what stands in the clear in a report and returns zero or its refusal in an aggregation job.
+// Metadata checks what stands in the clear in a report and returns zero or its refusal in
+// an aggregation job.
 func Metadata(t *task.Task, m *dap.ReportMetadata, now time.Time, skew time.Duration) dap.ReportError {
 	interval, bounded := t.Interval()
 	switch {
@@ -305,8 +311,9 @@ func (b *Batch) Refuse(i int, code dap.ReportError) {
 	}
 }
 
-// Check finishes the reports at the leader with the helper's messages; message i is nil where report i is refused, or is
-// to be refused as vdaf_verify_error. It fails with [ErrChanged], or not at all.
+// Check finishes the reports at the leader with the helper's messages; message i is nil
+// where report i is refused, or is to be refused as vdaf_verify_error. It fails with
+// [ErrChanged], or not at all.
 func (b *Batch) Check(messages [][]byte) error {
 	size := b.task.VDAF.Sizes().VerifierMessage
 	b.msgs = make([]byte, len(b.Errs)*size)
@@ -372,7 +379,8 @@ func (b *Batch) Fold(keep []bool, bucket []int32, n int) ([]*vdaf.AggShare, erro
 	return aggs, nil
 }
 
-// Close gives the scratch memory back. The batch must not be used after it; again is harmless.
+// Close gives the scratch memory back. The batch must not be used after it; again is
+// harmless.
 func (b *Batch) Close() {
 	for i := range b.blocks {
 		if s := b.blocks[i].state; s != nil {

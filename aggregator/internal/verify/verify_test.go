@@ -72,8 +72,8 @@ func (f *fixture) begin(p *Pool, role dap.Role, in []Report) (*Batch, error) {
 	}, in)
 }
 
-// TestBatch takes several blocks through both sides, on one worker and on many: bad reports are refused, their neighbours
-// counted, and Fold obeys its mask and its buckets.
+// TestBatch takes several blocks through both sides, on one worker and on many: bad
+// reports are refused, their neighbours counted, and Fold obeys its mask and its buckets.
 func TestBatch(t *testing.T) {
 	const n, k = 3*64 + 17, 7
 	f := newFixture(n, k)
@@ -149,7 +149,8 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// A batch that is too large to hold is computed again when it is committed; if that cannot be done, nothing is.
+// A batch that is too large to hold is computed again when it is committed; if that
+// cannot be done, nothing is.
 func TestKeysGoneBeforeFold(t *testing.T) {
 	const n = 130
 	f := newFixture(n, 0)
@@ -194,7 +195,8 @@ func TestBeginStopsWithContext(t *testing.T) {
 	}
 }
 
-// BenchmarkBegin is one report at the leader: HPKE opening, checks and the VDAF's first step.
+// BenchmarkBegin is one report at the leader: HPKE opening, checks and the VDAF's first
+// step.
 func BenchmarkBegin(b *testing.B) {
 	f := newFixture(512, 0)
 	in := make([]Report, len(f.reports))

@@ -11,8 +11,8 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// A Ledger tells an observer how the store's counts grow, over all tasks. The zero value is ready; it is safe for
-// concurrent use.
+// A Ledger tells an observer how the store's counts grow, over all tasks. The zero value
+// is ready; it is safe for concurrent use.
 type Ledger struct {
 	mu   sync.Mutex
 	told map[entry]uint64

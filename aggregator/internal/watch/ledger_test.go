@@ -23,8 +23,8 @@ func (c *counted) Counts(_ context.Context, id dap.TaskID) (*store.Counts, error
 	return c.counts[id], c.err
 }
 
-// TestLedgerTellsGrowth: an observer hears of each report once, over all tasks together, however often it is told and
-// although a reading fails in between.
+// TestLedgerTellsGrowth: an observer hears of each report once, over all tasks together,
+// however often it is told and although a reading fails in between.
 func TestLedgerTellsGrowth(t *testing.T) {
 	one, two := dap.TaskID{1}, dap.TaskID{2}
 	s := &counted{counts: map[dap.TaskID]*store.Counts{

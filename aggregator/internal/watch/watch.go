@@ -1,4 +1,5 @@
-// Package watch turns what the store knows of a task into its status, for leader and helper alike.
+// Package watch turns what the store knows of a task into its status, for leader and
+// helper alike.
 package watch
 
 import (

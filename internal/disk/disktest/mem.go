@@ -70,8 +70,8 @@ type fileOp struct {
 	data   []byte
 }
 
-// dirOp sets and deletes names of one directory in one step. A rename across directories is two ops that share a
-// group and live or die together.
+// dirOp sets and deletes names of one directory in one step. A rename across directories
+// is two ops that share a group and live or die together.
 type dirOp struct {
 	del   string
 	set   string
@@ -90,16 +90,18 @@ func NewMem(seed uint64) *Mem {
 	return &Mem{rng: rand.New(rand.NewPCG(seed, 0x737461726c696e67)), root: newDir()}
 }
 
-// Cut stops the power: every call on the disk and its open files fails with ErrPowerLoss from now on.
+// Cut stops the power: every call on the disk and its open files fails with ErrPowerLoss
+// from now on.
 func (m *Mem) Cut() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.cut = true
 }
 
-// Inject sets a hook that runs before each call and may make it fail; nil removes it. The hook must not call the disk.
-// A failing OpWrite writes a random prefix, as a full disk does; a failing OpSync leaves the state of the unsynced
-// writes unknown for ever, even if a later sync of the file succeeds.
+// Inject sets a hook that runs before each call and may make it fail; nil removes it. The
+// hook must not call the disk. A failing OpWrite writes a random prefix, as a full disk
+// does; a failing OpSync leaves the state of the unsynced writes unknown for ever, even
+// if a later sync of the file succeeds.
 func (m *Mem) Inject(hook func(op Op, name string) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -158,7 +160,8 @@ func (m *Mem) Writes() int {
 	return m.writes
 }
 
-// Crash cuts the power and returns the disk as it is found afterwards, with no hook. m stays cut.
+// Crash cuts the power and returns the disk as it is found afterwards, with no hook. m
+// stays cut.
 func (m *Mem) Crash() *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -267,12 +270,14 @@ func (m *Mem) crashedSectors(n *node) []byte {
 			}
 		}
 	}
-	// The tail of a sector that straddles the durable length is as durable as the rest of that sector.
+	// The tail of a sector that straddles the durable length is as durable as the rest of
+	// that sector.
 	copy(content[:min(len(content), commonPrefix(n.synced, newest))], n.synced)
 	return content
 }
 
-// commonPrefix is how many leading bytes no unsynced write changed: those are durable whatever happens.
+// commonPrefix is how many leading bytes no unsynced write changed: those are durable
+// whatever happens.
 func commonPrefix(a, b []byte) int {
 	n := min(len(a), len(b))
 	for i := range n {
@@ -561,7 +566,8 @@ func (m *Mem) SyncDir(name string) error {
 	if n == nil || !n.dir {
 		return pathError("syncdir", name, fs.ErrNotExist)
 	}
-	// A rename into or out of another directory becomes durable there too: a journal commits it as a whole.
+	// A rename into or out of another directory becomes durable there too: a journal
+	// commits it as a whole.
 	for _, op := range n.pendingDir {
 		op.apply(n.syncedNames)
 		if op.group != nil {
@@ -718,8 +724,9 @@ func (f *file) Truncate(size int64) error {
 	return nil
 }
 
-// Sync implements [disk.File]. When a hook fails it, what is durable is rolled as in a crash, and what was not written
-// never will be, though it can still be read: the kernel has marked the pages clean.
+// Sync implements [disk.File]. When a hook fails it, what is durable is rolled as in a
+// crash, and what was not written never will be, though it can still be read: the kernel
+// has marked the pages clean.
 func (f *file) Sync() error {
 	f.mem.mu.Lock()
 	defer f.mem.mu.Unlock()

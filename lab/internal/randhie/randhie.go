@@ -1,8 +1,9 @@
-// Package randhie holds the lab's real input: the RAND Health Insurance Experiment table (1974 to 1982), 20,190 rows,
-// one for each person and year, in the public domain. Its source, its licence and its columns are in the README.md
-// beside this file.
+// Package randhie holds the lab's real input: the RAND Health Insurance Experiment table
+// (1974 to 1982), 20,190 rows, one for each person and year, in the public domain. Its
+// source, its licence and its columns are in the README.md beside this file.
 //
-// The lab asks how many visits to a doctor a person made in a year; of all columns it makes vectors.
+// The lab asks how many visits to a doctor a person made in a year; of all columns it
+// makes vectors.
 package randhie
 
 import (
@@ -25,11 +26,13 @@ const (
 	Rows = 20190
 	// Buckets is the number of answers: 0, 1, ..., 19 visits, and 20 or more.
 	Buckets = 21
-	// column is the one the lab reads: outpatient visits to a doctor of medicine in the year.
+	// column is the one the lab reads: outpatient visits to a doctor of medicine in the
+	// year.
 	column = "mdvis"
 )
 
-// Visits returns the number of doctor visits of every row, in the table's order: Rows values, each 0 or more.
+// Visits returns the number of doctor visits of every row, in the table's order: Rows
+// values, each 0 or more.
 func Visits() ([]int, error) {
 	at := -1
 	visits := make([]int, 0, Rows)
@@ -100,7 +103,8 @@ func Table() ([][Columns]float64, error) {
 	return rows, err
 }
 
-// read hands over the head of the table and each row of it; row is used again after each call.
+// read hands over the head of the table and each row of it; row is used again after each
+// call.
 func read(take func(row []string) error) error {
 	z, err := gzip.NewReader(bytes.NewReader(table))
 	if err != nil {

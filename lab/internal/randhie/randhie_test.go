@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// TestTable holds the embedded table to totals taken from the published one by another program.
+// TestTable holds the embedded table to totals taken from the published one by another
+// program.
 func TestTable(t *testing.T) {
 	visits, err := Visits()
 	if err != nil {

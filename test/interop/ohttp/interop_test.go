@@ -266,8 +266,9 @@ func TestTheirMessages(t *testing.T) {
 	}
 }
 
-// TestOurMessages: they read what we write, padding included. They refuse a message that ends behind its control data, as
-// the example of RFC 9458 appendix A does; we read those and write none.
+// TestOurMessages: they read what we write, padding included. They refuse a message that
+// ends behind its control data, as the example of RFC 9458 appendix A does; we read those
+// and write none.
 func TestOurMessages(t *testing.T) {
 	request := &ohttp.Request{Method: "POST", Scheme: "https", Authority: "leader.example", Path: "/v1/reports",
 		Header: []ohttp.Field{{Name: "content-type", Value: media}}, Content: []byte("body")}

@@ -2,8 +2,8 @@ package field
 
 import "math/bits"
 
-// p128 = 2^128 - 7*2^66 + 1 = ph128*2^64 + 1. Because it is 1 modulo 2^64, each step of a Montgomery reduction
-// (R = 2^128) has minus the lowest limb as its quotient.
+// p128 = 2^128 - 7*2^66 + 1 = ph128*2^64 + 1. Because it is 1 modulo 2^64, each step of a
+// Montgomery reduction (R = 2^128) has minus the lowest limb as its quotient.
 const (
 	ph128 = 1<<64 - 28
 	// R^2 mod p.
@@ -41,7 +41,8 @@ func sub128(a0, a1, b0, b1 uint64) (uint64, uint64) {
 	return t0, t1
 }
 
-// mul128 returns a*b/R. It is mont128 of the product written out in one body: the compiler inlines neither.
+// mul128 returns a*b/R. It is mont128 of the product written out in one body: the
+// compiler inlines neither.
 func mul128(a0, a1, b0, b1 uint64) (uint64, uint64) {
 	t1, t0 := bits.Mul64(a0, b0)
 	t3, t2 := bits.Mul64(a1, b1)
@@ -79,7 +80,8 @@ func mont128(t0, t1, t2, t3 uint64) (uint64, uint64) {
 	return less128(t2, t3, t4+c)
 }
 
-// fold128 returns t/R reduced for any sum of fewer than 2^32 products of elements, t4 < 2^32.
+// fold128 returns t/R reduced for any sum of fewer than 2^32 products of elements, t4 <
+// 2^32.
 func fold128(t0, t1, t2, t3, t4 uint64) (uint64, uint64) {
 	t0, t1 = mont128(t0, t1, t2, t3) // not always reduced
 	// t4*2^256/R = t4*(28*2^64 - 1) is below 2^101, so what add128 takes off is enough.
@@ -185,7 +187,8 @@ func (Field128) Dot(w, a []uint64, step int) Elem {
 	for len(w) >= 2 {
 		b0, b1, a0, a1 := w[0], w[1], a[at], a[at+1]
 		w, at = w[2:], at+2*step
-		// The cross products are below 2^129 together, and their carry cannot overflow the product's top limb.
+		// The cross products are below 2^129 together, and their carry cannot overflow
+		// the product's top limb.
 		h, l := bits.Mul64(a0, b1)
 		h2, l2 := bits.Mul64(a1, b0)
 		l, c = bits.Add64(l, l2, 0)

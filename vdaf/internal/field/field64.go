@@ -41,7 +41,8 @@ func reduce64(hi, lo uint64) uint64 {
 	return s ^ (s^r)&-d
 }
 
-// mul64 is reduce64 of the product; loops write it out, as the compiler inlines reduce64 but not this.
+// mul64 is reduce64 of the product; loops write it out, as the compiler inlines reduce64
+// but not this.
 func mul64(a, b uint64) uint64 { return reduce64(bits.Mul64(a, b)) }
 
 // fold64 reduces a sum of products hi*2^64 + lo + c*2^128, c < 2^32: 2^128 = -2^32.

@@ -1,8 +1,8 @@
-// Package postgres keeps what one aggregator has in PostgreSQL, for any number of replicas.
-// It is to be an engine of [store.Engine] and is not one yet, and no product uses it: it has
-// the schema, [store.Resources], and of [store.Tasks] all but the end of a task. There are
-// no commits, releases, logs and segments. Package pgdb runs its transactions, and package
-// pgtest its tests.
+// Package postgres keeps what one aggregator has in PostgreSQL, for any number of
+// replicas. It is to be an engine of [store.Engine] and is not one yet, and no product
+// uses it: it has the schema, [store.Resources], and of [store.Tasks] all but the end of
+// a task. There are no commits, releases, logs and segments. Package pgdb runs its
+// transactions, and package pgtest its tests.
 //
 // # Locks
 //
@@ -30,7 +30,7 @@
 // # Compatible services
 //
 // A service that speaks PostgreSQL's protocol has to have READ COMMITTED and REPEATABLE
-// READ, SKIP LOCKED, the lock modes FOR KEY SHARE and FOR UPDATE, exclusion constraints over
-// ranges (GiST), rights on columns, and CREATE TABLE in transactions. It may have UNLOGGED
-// tables or take the word for nothing.
+// READ, SKIP LOCKED, the lock modes FOR KEY SHARE and FOR UPDATE, exclusion constraints
+// over ranges (GiST), rights on columns, and CREATE TABLE in transactions. It may have
+// UNLOGGED tables or take the word for nothing.
 package postgres

@@ -139,7 +139,8 @@ func (a *auditor) rows(tx *database.Tx) error {
 	return a.counts(tx)
 }
 
-// readRetired checks that tasks were retired after their end, and that what is swept has left nothing but what is kept for ever.
+// readRetired checks that tasks were retired after their end, and that what is swept has
+// left nothing but what is kept for ever.
 func (a *auditor) readRetired(tx *database.Tx) error {
 	return tx.Each("audit-retired", nil, func(r database.Row) error {
 		var row, at int64

@@ -56,7 +56,8 @@ func BenchmarkOpen(b *testing.B) {
 	}
 }
 
-// benchCommit is the commit of job number n, whose share is that of nothing: folding is the VDAF's cost.
+// benchCommit is the commit of job number n, whose share is that of nothing: folding is
+// the VDAF's cost.
 func benchCommit(task *store.Task, n int, bucket dap.Time) *store.Commit {
 	c := &store.Commit{Task: task.ID, Batches: []store.Batch{{Start: bucket}}, Candidates: make([]store.Candidate, benchJob)}
 	for i := range c.Candidates {
@@ -82,7 +83,8 @@ func help(ctx context.Context, st store.Engine, task *store.Task, n int, bucket 
 	return err
 }
 
-// BenchmarkCommitJob measures whole jobs of 1,000 reports on the real disk, fsyncs included; merges are a part of it.
+// BenchmarkCommitJob measures whole jobs of 1,000 reports on the real disk, fsyncs
+// included; merges are a part of it.
 func BenchmarkCommitJob(b *testing.B) {
 	for _, buckets := range []int{1, 64} {
 		b.Run(fmt.Sprintf("buckets=%d", buckets), func(b *testing.B) {

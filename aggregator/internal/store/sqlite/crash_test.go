@@ -22,8 +22,9 @@ import (
 	"github.com/starling-agg/starling/vdaf"
 )
 
-// story is what an aggregator goes through in these tests, told by what the world outside knows of it. It is lived until
-// it ends; a crash begins it again, on what the disk still holds, where the outside had got to.
+// story is what an aggregator goes through in these tests, told by what the world outside
+// knows of it. It is lived until it ends; a crash begins it again, on what the disk still
+// holds, where the outside had got to.
 type story struct {
 	t            *testing.T
 	leader, peer *store.Task
@@ -49,7 +50,8 @@ func newStory(t *testing.T) *story {
 	}
 }
 
-// live is one life of the process: from opening the store to the end, or to the first error.
+// live is one life of the process: from opening the store to the end, or to the first
+// error.
 func (s *story) live(mem *disktest.Mem, fail *disk.Failpoints) (err error) {
 	ctx := context.Background()
 	st, err := sqlite.Open(ctx, options(mem, fail))
@@ -264,7 +266,8 @@ func (s *story) rule() correlated.Series {
 	return correlated.Series{Strategy: strategy, Separation: 3, Rounds: roundsTold + 1}
 }
 
-// correlate releases a batch of each of a few buckets, with noise that leans on the batches before.
+// correlate releases a batch of each of a few buckets, with noise that leans on the
+// batches before.
 func (s *story) correlate(ctx context.Context, st store.Engine) error {
 	for round := range roundsTold {
 		bucket := dap.Time(40 + round)
@@ -328,7 +331,8 @@ func (s *story) ends() {
 	}
 }
 
-// leans checks that the noise of every answer leans on that of the answers before it, whatever attempts there were between.
+// leans checks that the noise of every answer leans on that of the answers before it,
+// whatever attempts there were between.
 func (s *story) leans() {
 	s.t.Helper()
 	var past [][]int64
@@ -362,7 +366,8 @@ func (s *story) finish(mem *disktest.Mem) {
 
 var errPower = errors.New("power lost")
 
-// TestPowerLossAtEveryFailpoint cuts the power at each named place, at its first and at a later passing.
+// TestPowerLossAtEveryFailpoint cuts the power at each named place, at its first and at a
+// later passing.
 func TestPowerLossAtEveryFailpoint(t *testing.T) {
 	learn := new(disk.Failpoints)
 	s := newStory(t)
@@ -398,7 +403,8 @@ func TestPowerLossAtEveryFailpoint(t *testing.T) {
 				case err == nil:
 					t.Error("the failure was not reported")
 				case strings.HasPrefix(name, "store.merge-runs"):
-					// A merge that fails is no failure of the commit before it; the cut showed at the next step.
+					// A merge that fails is no failure of the commit before it; the cut
+					// showed at the next step.
 				case strings.HasSuffix(name, ".after-commit") && !errors.Is(err, store.ErrUnknown):
 					t.Errorf("done but reported failed is %v, want ErrUnknown", err)
 				}
@@ -408,7 +414,8 @@ func TestPowerLossAtEveryFailpoint(t *testing.T) {
 	}
 }
 
-// TestPowerLossAtAnyWrite cuts the power at places spread over all that is ever written, torn writes included.
+// TestPowerLossAtAnyWrite cuts the power at places spread over all that is ever written,
+// torn writes included.
 func TestPowerLossAtAnyWrite(t *testing.T) {
 	mem := disktest.NewMem(1)
 	s := newStory(t)
@@ -462,8 +469,8 @@ func TestFirstCommitSurvives(t *testing.T) {
 	}
 }
 
-// TestFailedSyncStopsTheStore has one fsync of the database fail: what it held is unknown, so the process must not go
-// on, and opening again tells.
+// TestFailedSyncStopsTheStore has one fsync of the database fail: what it held is
+// unknown, so the process must not go on, and opening again tells.
 func TestFailedSyncStopsTheStore(t *testing.T) {
 	syncs, bad := 0, 0
 	count := func(op disktest.Op, name string) error {
@@ -492,8 +499,8 @@ func TestFailedSyncStopsTheStore(t *testing.T) {
 	}
 }
 
-// TestUnknownOutcome holds each transaction reported failed, although it was done, against the store's promise: nothing
-// works until the store is opened again.
+// TestUnknownOutcome holds each transaction reported failed, although it was done,
+// against the store's promise: nothing works until the store is opened again.
 func TestUnknownOutcome(t *testing.T) {
 	ctx := context.Background()
 	h := newHarness(1)

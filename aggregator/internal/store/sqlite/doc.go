@@ -1,5 +1,5 @@
-// Package sqlite is the embedded engine of an aggregator's store: one SQLite file beside segment and run files, owned
-// by one process.
+// Package sqlite is the embedded engine of an aggregator's store: one SQLite file beside
+// segment and run files, owned by one process.
 //
 // # What is where
 //
@@ -21,10 +21,12 @@
 // sealing, writing run files) happens inside one. Instead, in this order:
 //
 //   - a lock per resource makes each reply and each release happen once;
-//   - a gate per task is held shared by commits, from the first look at a batch to the end of the transaction, and
-//     alone by whoever drains, freezes or closes: so the verdicts given to Fold still hold when they are committed;
-//   - a commit claims its report ids, by task, from before the replay check until the run that has them is known: another
-//     commit that has one of them waits, all others go on beside it.
+//   - a gate per task is held shared by commits, from the first look at a batch to the
+//     end of the transaction, and alone by whoever drains, freezes or closes: so the
+//     verdicts given to Fold still hold when they are committed;
+//   - a commit claims its report ids, by task, from before the replay check until the run
+//     that has them is known: another commit that has one of them waits, all others go on
+//     beside it.
 //
 // # Closing
 //
@@ -36,6 +38,7 @@
 //
 // # Failure
 //
-// A commit whose outcome is unknown makes every later call fail with [store.ErrUnknown]: the process must close the
-// store and open it again. Leases are void after that, since their holders are gone.
+// A commit whose outcome is unknown makes every later call fail with [store.ErrUnknown]:
+// the process must close the store and open it again. Leases are void after that, since
+// their holders are gone.
 package sqlite

@@ -2,7 +2,8 @@ package sqlite
 
 import "sync"
 
-// keyed is a set of locks by key; a key that nobody holds costs nothing. The zero value is ready.
+// keyed is a set of locks by key; a key that nobody holds costs nothing. The zero value
+// is ready.
 type keyed[K comparable] struct {
 	mu    sync.Mutex
 	locks map[K]*keyedLock

@@ -1,7 +1,7 @@
 package sqlite
 
-// TransactionNames lists the names of all transactions of the store, in order: what [Options.Observe] is told and what
-// failpoints are named after.
+// TransactionNames lists the names of all transactions of the store, in order: what
+// [Options.Observe] is told and what failpoints are named after.
 func TransactionNames() []string {
 	return []string{
 		"add-refused", "advance-job", "answers-of-task", "audit", "backup", "batch-state", "batches", "begin-logs", "begun-logs", "claim-segments", "commit-job",

@@ -14,7 +14,8 @@ import (
 // transaction finds the calls that begin one, with its name.
 var transaction = regexp.MustCompile(`\b(?:view|update|settle|snapshot)\([a-z.A-Z()]+, "([a-z-]+)"`)
 
-// TestTransactionNames: the list has each name that the code uses and no other, once and in order.
+// TestTransactionNames: the list has each name that the code uses and no other, once and
+// in order.
 func TestTransactionNames(t *testing.T) {
 	sources, err := filepath.Glob("*.go")
 	if err != nil {

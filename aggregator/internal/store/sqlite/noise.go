@@ -20,10 +20,12 @@ import (
 	"github.com/starling-agg/starling/internal/service/database"
 )
 
-// FailNoiseAfterWrite is the failpoint between the file of a release's noise and the transaction that names it.
+// FailNoiseAfterWrite is the failpoint between the file of a release's noise and the
+// transaction that names it.
 const FailNoiseAfterWrite = "store.noise.after-write"
 
-// A noise file is noiseMagic, a version, the number of entries, and the entries: int64, big-endian, in units of 2^-k.
+// A noise file is noiseMagic, a version, the number of entries, and the entries: int64,
+// big-endian, in units of 2^-k.
 const (
 	noiseMagic   = "starlnoi"
 	noiseVersion = 1
@@ -47,7 +49,8 @@ type series struct {
 	spent   []noiseRow // nothing will lean on them any more
 }
 
-// next reads what the noise of a release is made from; a *correlated.OrderError if it may not be drawn.
+// next reads what the noise of a release is made from; a *correlated.OrderError if it may
+// not be drawn.
 func (t *task) next(tx *database.Tx, s *store.Series, sel store.Selection) (x series, err error) {
 	if t.Mode != dap.TimeInterval {
 		return x, errors.New("store: correlated noise follows the calendar, in which a leader-selected batch has no place")

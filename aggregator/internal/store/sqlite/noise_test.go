@@ -9,7 +9,8 @@ import (
 	"github.com/starling-agg/starling/internal/disk"
 )
 
-// BenchmarkDraw correlates the noise of a release with that of 15 earlier ones, on the disk that the temporary directory is on.
+// BenchmarkDraw correlates the noise of a release with that of 15 earlier ones, on the
+// disk that the temporary directory is on.
 func BenchmarkDraw(b *testing.B) {
 	for _, entries := range []int{1 << 14, 1 << 18, 1 << 20} {
 		b.Run(fmt.Sprint(entries), func(b *testing.B) {

@@ -92,7 +92,8 @@ func mustResource(tx *database.Tx, t *task, kind store.Kind, id string) (*resour
 	return r, err
 }
 
-// pending is mustResource of one that still waits for its answer: a failed one is its problem, as an error.
+// pending is mustResource of one that still waits for its answer: a failed one is its
+// problem, as an error.
 func pending(tx *database.Tx, t *task, kind store.Kind, id string) (*resourceRow, error) {
 	r, err := mustResource(tx, t, kind, id)
 	if err != nil {
@@ -119,7 +120,8 @@ func (s *Store) resourceID(task dap.TaskID, kind store.Kind, generation uint64, 
 	return base64.RawURLEncoding.EncodeToString(m.Sum(nil))
 }
 
-// encodeSelection is what the columns "selection" hold: an interval or a batch id, by the task's mode.
+// encodeSelection is what the columns "selection" hold: an interval or a batch id, by the
+// task's mode.
 func (t *task) encodeSelection(sel store.Selection) []byte {
 	if t.Mode == dap.LeaderSelected {
 		return bytes.Clone(sel.ID[:])
@@ -479,7 +481,8 @@ func (s *Store) Advance(ctx context.Context, in *store.Resource, step uint16, di
 	return response, nil
 }
 
-// answer adapts reply to settle. A response is never NULL, which would mean that there is none.
+// answer adapts reply to settle. A response is never NULL, which would mean that there is
+// none.
 func answer(reply func([]dap.ReportError) ([]byte, error), response *[]byte) func([]dap.ReportError) error {
 	return func(verdict []dap.ReportError) error {
 		b, err := reply(verdict)

@@ -57,7 +57,8 @@ func retired(t *testing.T, mem *disktest.Mem, sweep bool) *disktest.Mem {
 	return mem.Crash()
 }
 
-// TestRetiredRules: the database itself lets nothing into a retired task and does not bring it back.
+// TestRetiredRules: the database itself lets nothing into a retired task and does not
+// bring it back.
 func TestRetiredRules(t *testing.T) {
 	mem := retired(t, lived(t), false)
 	for _, statement := range []string{
@@ -166,7 +167,8 @@ func TestSweepLosesPower(t *testing.T) {
 	}
 }
 
-// TestSweepErases: what the database held of aggregate shares and results is in none of its files any more.
+// TestSweepErases: what the database held of aggregate shares and results is in none of
+// its files any more.
 func TestSweepErases(t *testing.T) {
 	mem := lived(t)
 	response := []byte("the response") // of the release in lived

@@ -19,7 +19,8 @@ import (
 	"github.com/starling-agg/starling/vdaf"
 )
 
-// lived is the disk of a store that has a released bucket (10), a frozen one (20) and an open one (30).
+// lived is the disk of a store that has a released bucket (10), a frozen one (20) and an
+// open one (30).
 func lived(t *testing.T) *disktest.Mem {
 	h := newHarness(1)
 	task := storetest.Task(t, dap.TimeInterval, 1)
@@ -98,7 +99,8 @@ func TestRulesOfTheSchema(t *testing.T) {
 	}
 }
 
-// TestAuditSeesWrongRows changes rows in ways that the schema cannot forbid, and wants to hear of each.
+// TestAuditSeesWrongRows changes rows in ways that the schema cannot forbid, and wants to
+// hear of each.
 func TestAuditSeesWrongRows(t *testing.T) {
 	ctx := context.Background()
 	mem := lived(t)
@@ -222,7 +224,8 @@ func TestExchangedShares(t *testing.T) {
 	}
 }
 
-// TestLeasesAreVoidAfterOpening: there is one process, so whoever held a lease before is gone.
+// TestLeasesAreVoidAfterOpening: there is one process, so whoever held a lease before is
+// gone.
 func TestLeasesAreVoidAfterOpening(t *testing.T) {
 	h := newHarness(1)
 	task := storetest.Task(t, dap.TimeInterval, 1)

@@ -30,8 +30,8 @@ func (s *Store) SegmentsOfLog(ctx context.Context, log disk.LogID) (done bool, e
 	return done, err
 }
 
-// CommitLog implements [segment.Committer]: the reports of the log are acknowledged for good and wait to be claimed.
-// Duplicates that the sorter left out count as replays.
+// CommitLog implements [segment.Committer]: the reports of the log are acknowledged for
+// good and wait to be claimed. Duplicates that the sorter left out count as replays.
 func (s *Store) CommitLog(ctx context.Context, log disk.LogID, segments []segment.Meta, lost *segment.LogDamage, others []segment.Begun) error {
 	return s.update(ctx, "commit-log", func(tx *database.Tx) error {
 		var one int
@@ -178,8 +178,9 @@ func (s *Store) ClaimSegments(ctx context.Context, now time.Time, lease time.Dur
 	return jobs, nil
 }
 
-// rejectLate finishes the segments of a time-interval batch that has just been closed. No worker has seen them: a
-// collection freezes only when nothing in it waits, and what comes later is not claimable.
+// rejectLate finishes the segments of a time-interval batch that has just been closed. No
+// worker has seen them: a collection freezes only when nothing in it waits, and what
+// comes later is not claimable.
 func (t *task) rejectLate(tx *database.Tx, sp span) error {
 	_, late, err := dropListed(tx, "late-segments", "drop-segment", t.row, sp.first, sp.last)
 	if err != nil {
@@ -317,7 +318,8 @@ type leased struct {
 	step     int
 }
 
-// fence finds the segment that j claims; [store.ErrStaleLease] if the claim is no longer j's.
+// fence finds the segment that j claims; [store.ErrStaleLease] if the claim is no longer
+// j's.
 func fence(tx *database.Tx, j *store.SegmentJob) (l leased, err error) {
 	found, err := tx.One("leased-segment", []any{j.Segment.Name, j.Lease.Token[:]},
 		&l.id, &l.task, &l.reports, &l.batch, &l.digest, &l.location, &l.step)

@@ -30,9 +30,11 @@ import (
 //go:embed migrations/*.sql statements/*.sql
 var files embed.FS
 
-// Options say where the store lives, and whose it is. FS, Record, Role and Party are required.
+// Options say where the store lives, and whose it is. FS, Record, Role and Party are
+// required.
 type Options struct {
-	// FS is this process's alone: whoever opens it takes its lock ([disk.OSFS.Lock]) before the store.
+	// FS is this process's alone: whoever opens it takes its lock ([disk.OSFS.Lock])
+	// before the store.
 	FS disk.FS
 	// Record, outside of FS, knows who the store is and how far it has come; this
 	// process's alone, too.
@@ -55,14 +57,16 @@ type Options struct {
 	RangeIDs int64
 	// Rand is the source of keys, lease tokens and batch ids; default [rand.Reader].
 	Rand io.Reader
-	// Logger gets a line when merging run files fails, which harms nothing but speed; default none.
+	// Logger gets a line when merging run files fails, which harms nothing but speed;
+	// default none.
 	Logger *slog.Logger
 	// Observe is told of each transaction; see [database.Options].
 	Observe func(name string, took time.Duration, err error)
 	// Clock measures what Observe is told, and how long the record is behind; default
 	// [disk.SystemClock].
 	Clock disk.Clock
-	// Failpoints is nil in production. Its names are "store.<transaction>.before-commit" and ".after-commit".
+	// Failpoints is nil in production. Its names are "store.<transaction>.before-commit"
+	// and ".after-commit".
 	Failpoints *disk.Failpoints
 }
 
@@ -162,7 +166,8 @@ type hold struct {
 	frozen bool
 }
 
-// maxTime is the last report time that the engine takes; it leaves room for the end of an interval.
+// maxTime is the last report time that the engine takes; it leaves room for the end of an
+// interval.
 const maxTime = math.MaxInt64 - 1
 
 // spanOf clamps an interval. No report lies in what is cut off.

@@ -59,7 +59,8 @@ func TestInterleaved(t *testing.T) {
 	storetest.Interleave(t, 12, func(*testing.T) storetest.Harness { return newHarness(1) })
 }
 
-// TestConformanceFewBuckets keeps hardly a bucket open, so that each use opens its runs anew.
+// TestConformanceFewBuckets keeps hardly a bucket open, so that each use opens its runs
+// anew.
 func TestConformanceFewBuckets(t *testing.T) {
 	storetest.Run(t, func(*testing.T) storetest.Harness {
 		h := newHarness(2)

@@ -205,7 +205,8 @@ func testHoldsAreLifted(t *testing.T, h Harness) {
 	w.Audit()
 }
 
-// testFrozenIsNotDeleted: the helper may have closed the batch of a frozen collection, so its hold must not go.
+// testFrozenIsNotDeleted: the helper may have closed the batch of a frozen collection, so
+// its hold must not go.
 func testFrozenIsNotDeleted(t *testing.T, h Harness) {
 	ctx := context.Background()
 	for _, mode := range []dap.BatchMode{dap.TimeInterval, dap.LeaderSelected} {

@@ -13,12 +13,13 @@ import (
 // errFault is what the caller of a call hears that a fault struck.
 var errFault = errors.New("storetest: fault")
 
-// Faults are drawn for the calls that change something. One in faultOdds calls is not made;
-// as many are made, and the caller hears [store.ErrUnknown], as it does of half as many that
-// are not made.
+// Faults are drawn for the calls that change something. One in faultOdds calls is not
+// made; as many are made, and the caller hears [store.ErrUnknown], as it does of half as
+// many that are not made.
 const faultOdds = 12
 
-// reads are the calls that faults spare: to ask again is all that there is to do about them.
+// reads are the calls that faults spare: to ask again is all that there is to do about
+// them.
 var reads = []string{"Counts", "Batches", "Resource", "PendingResources", "ReleasesAfter", "Ledger", "SegmentsOfLog", "BegunLogs", "BeginLogs"}
 
 // faulty returns the handle behind faults, drawn from rng.

@@ -54,7 +54,8 @@ func reply(verdict []dap.ReportError) ([]byte, error) {
 	return out, nil
 }
 
-// help commits reports first to last of one bucket as a helper's job and returns its response.
+// help commits reports first to last of one bucket as a helper's job and returns its
+// response.
 func (w *World) help(task *store.Task, body string, bucket dap.Time, first, last int) string {
 	w.t.Helper()
 	var numbers []int
@@ -164,7 +165,8 @@ func testJobAgainstClosedBatch(t *testing.T, h Harness) {
 	w.Audit()
 }
 
-// testReleaseWaitsForCommits: a release that begins while a job is between its verdicts and its commit must count it.
+// testReleaseWaitsForCommits: a release that begins while a job is between its verdicts
+// and its commit must count it.
 func testReleaseWaitsForCommits(t *testing.T, h Harness) {
 	ctx := context.Background()
 	task := Task(t, dap.TimeInterval, 1)
@@ -227,7 +229,8 @@ func testJobSteps(t *testing.T, h Harness) {
 	w.Audit()
 }
 
-// testUnfinishedJobs: jobs whose reports are still to be opened are counted, by the time of their making.
+// testUnfinishedJobs: jobs whose reports are still to be opened are counted, by the time
+// of their making.
 func testUnfinishedJobs(t *testing.T, h Harness) {
 	ctx := context.Background()
 	task := Task(t, dap.TimeInterval, 1)
@@ -643,7 +646,8 @@ func testCommitsRaceWithRelease(t *testing.T, h Harness) {
 			accepted[i] = string(response)
 		})
 	}
-	// The leader's count is a guess until it is right: whatever was accepted must be in what is released.
+	// The leader's count is a guess until it is right: whatever was accepted must be in
+	// what is released.
 	var got []int64
 	wg.Go(func() {
 		for {

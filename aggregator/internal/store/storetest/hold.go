@@ -25,8 +25,8 @@ func (w *World) segment(task *store.Task, bucket dap.Time, from, n int) *store.S
 	return jobs[0]
 }
 
-// answered commits a job that the peer has answered. What its verdicts are is another matter
-// than whose fault they are, so that all are refused, which needs no share.
+// answered commits a job that the peer has answered. What its verdicts are is another
+// matter than whose fault they are, so that all are refused, which needs no share.
 func (w *World) answered(task *store.Task, j *store.SegmentJob, refused uint64) {
 	w.t.Helper()
 	c := Commit(w.t, task, []store.Batch{j.Batch}, nil, make([][]int, 1))

@@ -133,7 +133,8 @@ func testLeaderSelectedWholeWay(t *testing.T, h Harness) {
 	w.Once(got, 0, 5)
 	w.Audit()
 
-	// The same body is the same collection until it is deleted; then it is a fresh one, with the next batch.
+	// The same body is the same collection until it is deleted; then it is a fresh one,
+	// with the next batch.
 	if same := w.Ask(task, "next", nil); same.ID != r.ID || same.State != store.Ready {
 		t.Fatalf("asked again: %+v", same)
 	}
@@ -356,8 +357,9 @@ func testSentIsFixed(t *testing.T, h Harness) {
 	}
 }
 
-// testSentSteps: a later step is stored with the answer to the one before, and a step back, a step left out, or other bytes in
-// the same step are refused. Answers go with the job.
+// testSentSteps: a later step is stored with the answer to the one before, and a step
+// back, a step left out, or other bytes in the same step are refused. Answers go with the
+// job.
 func testSentSteps(t *testing.T, h Harness) {
 	ctx := context.Background()
 	task := Task(t, dap.TimeInterval, 1)
@@ -643,7 +645,8 @@ func testRefused(t *testing.T, h Harness) {
 	w.Audit()
 }
 
-// testSharedJob: of two segments that make the same job one alone takes it past its first step, until it is done or set aside.
+// testSharedJob: of two segments that make the same job one alone takes it past its first
+// step, until it is done or set aside.
 func testSharedJob(t *testing.T, h Harness) {
 	ctx := context.Background()
 	task := Task(t, dap.TimeInterval, 1)

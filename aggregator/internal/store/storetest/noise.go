@@ -23,7 +23,8 @@ func init() {
 	tests["CorrelatedNoiseOfBatchIDs"] = testCorrelatedNoiseOfBatchIDs
 }
 
-// series has three bands over rounds of two buckets, for devices that stay away four rounds.
+// series has three bands over rounds of two buckets, for devices that stay away four
+// rounds.
 func (w *World) series(rounds uint64) *store.Series {
 	w.t.Helper()
 	strategy, err := correlated.SquareRoot(3, 4)
@@ -40,7 +41,8 @@ func drawn(factor int64) []int64 {
 	return z
 }
 
-// correlate releases the five reports from first on, in the last of the buckets, as a helper does; made is the noise that Build saw.
+// correlate releases the five reports from first on, in the last of the buckets, as a
+// helper does; made is the noise that Build saw.
 func (w *World) correlate(task *store.Task, buckets *store.Selection, first int, s *store.Series, factor int64) (made []int64, response string, err error) {
 	w.t.Helper()
 	ctx := context.Background()
@@ -82,8 +84,9 @@ func (w *World) noiseFiles() (names []string) {
 	return names
 }
 
-// testCorrelatedNoise: each release leans on the last two before it that no device can be in too; never out of order, never
-// longer than a device stays away, never more often than the series is long; and the state outlives the process.
+// testCorrelatedNoise: each release leans on the last two before it that no device can be
+// in too; never out of order, never longer than a device stays away, never more often
+// than the series is long; and the state outlives the process.
 func testCorrelatedNoise(t *testing.T, h Harness) {
 	task := Task(t, dap.TimeInterval, 1)
 	w := NewWorld(t, h, task)
@@ -138,7 +141,8 @@ func testCorrelatedNoise(t *testing.T, h Harness) {
 	}
 }
 
-// testCorrelatedNoiseIsKept: the same request has the same answer; what fails leaves no noise; a file that changed is not leaned on.
+// testCorrelatedNoiseIsKept: the same request has the same answer; what fails leaves no
+// noise; a file that changed is not leaned on.
 func testCorrelatedNoiseIsKept(t *testing.T, h Harness) {
 	ctx := context.Background()
 	task := Task(t, dap.TimeInterval, 1)
@@ -191,7 +195,8 @@ func testCorrelatedNoiseIsKept(t *testing.T, h Harness) {
 	}
 }
 
-// testCorrelatedNoiseIsSwept: with a retired task goes what its next releases would have leaned on; another's stays.
+// testCorrelatedNoiseIsSwept: with a retired task goes what its next releases would have
+// leaned on; another's stays.
 func testCorrelatedNoiseIsSwept(t *testing.T, h Harness) {
 	ctx := context.Background()
 	task, other := Task(t, dap.TimeInterval, 1), Task(t, dap.TimeInterval, 2)

@@ -16,7 +16,8 @@ func init() {
 	tests["NoEarlyRetirement"] = testNoEarlyRetirement
 }
 
-// retiring is a world with a task that has a bit of everything, ended, and another that has an open bucket.
+// retiring is a world with a task that has a bit of everything, ended, and another that
+// has an open bucket.
 func retiring(t *testing.T, h Harness, mode dap.BatchMode) (w *World, task, other *store.Task) {
 	ctx := context.Background()
 	task, other = Task(t, mode, 1), Task(t, dap.TimeInterval, 2)
@@ -55,7 +56,8 @@ func retiring(t *testing.T, h Harness, mode dap.BatchMode) (w *World, task, othe
 	return w, task, other
 }
 
-// testRetiredTaskIsSwept: everything of the task goes, whatever the size of the steps, but its counts; others keep theirs.
+// testRetiredTaskIsSwept: everything of the task goes, whatever the size of the steps,
+// but its counts; others keep theirs.
 func testRetiredTaskIsSwept(t *testing.T, h Harness, mode dap.BatchMode) {
 	ctx := context.Background()
 	w, task, other := retiring(t, h, mode)
@@ -108,7 +110,8 @@ func testRetiredTaskIsSwept(t *testing.T, h Harness, mode dap.BatchMode) {
 	w.Audit()
 }
 
-// testRetiredTaskTakesNothing: neither work under way nor anything new enters, in this life or the next.
+// testRetiredTaskTakesNothing: neither work under way nor anything new enters, in this
+// life or the next.
 func testRetiredTaskTakesNothing(t *testing.T, h Harness) {
 	ctx := context.Background()
 	w, task, _ := retiring(t, h, dap.TimeInterval)

@@ -1,8 +1,8 @@
 // Package storetest is the conformance suite that every engine of [store.Engine] is run
 // through: [Run] and [Interleave]. The engine's tests say how to open it, [Harness].
 //
-// Its reports are unique: report n adds 1 to element n of the aggregate, so that any element above one is a proven
-// double count, and any element below one a loss.
+// Its reports are unique: report n adds 1 to element n of the aggregate, so that any
+// element above one is a proven double count, and any element below one a loss.
 package storetest
 
 import (
@@ -25,7 +25,8 @@ import (
 	"github.com/starling-agg/starling/vdaf/prio3"
 )
 
-// A Harness is one store of the engine under test, empty at first. All that it needs is its own and ends with the test.
+// A Harness is one store of the engine under test, empty at first. All that it needs is
+// its own and ends with the test.
 type Harness interface {
 	// Open opens the store, or opens it again after Close or [store.ErrUnknown].
 	Open(t *testing.T) store.Engine
@@ -156,7 +157,8 @@ func (w *World) close() {
 	}
 }
 
-// Reopen closes everything, as a crash of the process would, and starts again on what the disk holds.
+// Reopen closes everything, as a crash of the process would, and starts again on what the
+// disk holds.
 func (w *World) Reopen(t *testing.T) {
 	t.Helper()
 	w.close()
@@ -333,7 +335,8 @@ func (w *World) Hold(r *store.Resource) *store.Frozen {
 	return f
 }
 
-// ReleaseOf hands out the frozen batch of a leader's collection; got receives the sum, element by element.
+// ReleaseOf hands out the frozen batch of a leader's collection; got receives the sum,
+// element by element.
 func (w *World) ReleaseOf(task *store.Task, r *store.Resource, f *store.Frozen, got *[]int64) *store.Release {
 	return &store.Release{
 		Resource: r.ID, Task: task.ID, Kind: r.Kind, Selection: f.Selection, Count: f.Count, Checksum: f.Checksum, Debit: "none",

@@ -1,4 +1,5 @@
-// Package licenses holds the licence of every module that the binary is built from, the standard library included.
+// Package licenses holds the licence of every module that the binary is built from, the
+// standard library included.
 package licenses
 
 import (

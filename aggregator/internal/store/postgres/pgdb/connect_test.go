@@ -131,8 +131,8 @@ func TestFileIsReadAgain(t *testing.T) {
 	}
 }
 
-// TestServerIsVerified: a server whose certificate nobody vouches for, or that is of another
-// name, hears no user and no password.
+// TestServerIsVerified: a server whose certificate nobody vouches for, or that is of
+// another name, hears no user and no password.
 func TestServerIsVerified(t *testing.T) {
 	ca, pool := authority(t)
 	for _, test := range []struct {
@@ -196,7 +196,8 @@ func authority(t *testing.T) (issue func(address string) tls.Certificate, file s
 	}, file
 }
 
-// TestMigrationFiles: what is no sequence of migrations is refused before anything is asked.
+// TestMigrationFiles: what is no sequence of migrations is refused before anything is
+// asked.
 func TestMigrationFiles(t *testing.T) {
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 	for want, files := range map[string]fstest.MapFS{

@@ -26,11 +26,11 @@
 //
 // # Failure
 //
-// Serialization failures, deadlocks, servers that start, stop or fail over, and connections
-// that break are met by running the transaction again, after a pause, as long as the
-// caller's context lasts and [Options.Attempts] are left. So the function given to Update or
-// View may run several times: it begins with nothing of the time before, and its effects
-// outside of the transaction are harmless.
+// Serialization failures, deadlocks, servers that start, stop or fail over, and
+// connections that break are met by running the transaction again, after a pause, as long
+// as the caller's context lasts and [Options.Attempts] are left. So the function given to
+// Update or View may run several times: it begins with nothing of the time before, and
+// its effects outside of the transaction are harmless.
 //
 // Where the answer to a COMMIT is lost the outcome is found out: each transaction inserts a
 // row with a random token, and where no answer came the token is inserted once more, alone,
@@ -40,9 +40,9 @@
 //
 // # Trust
 //
-// TLS is verified as sslmode=verify-full does, unless the string says otherwise, and what is
-// weaker is refused but on this machine. A connection string in a file is read for each new
-// connection, so that credentials which are replaced there need no restart.
+// TLS is verified as sslmode=verify-full does, unless the string says otherwise, and what
+// is weaker is refused but on this machine. A connection string in a file is read for
+// each new connection, so that credentials which are replaced there need no restart.
 //
 // # Versions of the schema
 //

@@ -23,7 +23,8 @@ type Options struct {
 	// Schema is where all tables are; it is made if it is not there.
 	Schema string
 	// Service is the role that the replicas connect as, where another one, which owns the
-	// tables, migrates; default the one that migrates. In migrations :service stands for it.
+	// tables, migrates; default the one that migrates. In migrations :service stands for
+	// it.
 	Service string
 	// Migrations has files NNNN_name.sql in its root, numbered from 0001 without a gap.
 	Migrations fs.FS

@@ -103,7 +103,8 @@ func count(t testing.TB, db *pgdb.DB, name string) (n int) {
 	return n
 }
 
-// TestTransactions: what returns nil is there, what fails is not, and each error has its name.
+// TestTransactions: what returns nil is there, what fails is not, and each error has its
+// name.
 func TestTransactions(t *testing.T) {
 	db := opened(t, nil)
 	if err := put(t, db, "a"); err != nil {
@@ -416,8 +417,8 @@ func (c *faulty) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestOutcomes: whatever becomes of a commit and its answer, a transaction takes place once,
-// and its caller hears of it.
+// TestOutcomes: whatever becomes of a commit and its answer, a transaction takes place
+// once, and its caller hears of it.
 func TestOutcomes(t *testing.T) {
 	for _, kind := range []string{"lost", "unheard", "under way"} {
 		t.Run(kind, func(t *testing.T) {

@@ -1,4 +1,5 @@
-// Gen writes the licences of the modules that cmd/starling is built from, on any of the systems it is built for.
+// Gen writes the licences of the modules that cmd/starling is built from, on any of the
+// systems it is built for.
 package main
 
 import (
