@@ -251,8 +251,8 @@ func TestLessPatience(t *testing.T) {
 					t.Fatal("no answer")
 				}
 				all = append(all, v)
+				synctest.Wait() // it is idle, before the next is
 			}
-			synctest.Wait()
 			return all
 		}
 		first := come(4)
