@@ -3,10 +3,7 @@ package postgres
 import (
 	"bytes"
 	"context"
-	"crypto/hmac"
 	"crypto/sha256"
-	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -71,7 +68,7 @@ func frozen(tx *pgdb.Tx, t *task, resource int64) (*store.Frozen, error) {
 	if err != nil || !found || count == 0 {
 		return nil, err
 	}
-	sel, err := t.decodeSelection(selection)
+	sel, err := store.DecodeSelection(t.mode, selection)
 	if err != nil {
 		return nil, err
 	}
@@ -90,53 +87,10 @@ func mustResource(tx *pgdb.Tx, t *task, kind store.Kind, statement, id string) (
 	return r, err
 }
 
-// resourceID is the keyed name of a resource; see [store.Resource].
-func (s *Store) resourceID(task dap.TaskID, kind store.Kind, generation uint64, digest [32]byte) string {
-	m := hmac.New(sha256.New, s.key)
-	m.Write(task[:])
-	m.Write([]byte{byte(kind)})
-	m.Write(binary.BigEndian.AppendUint64(nil, generation))
-	m.Write(digest[:])
-	return base64.RawURLEncoding.EncodeToString(m.Sum(nil))
-}
-
-// encodeSelection is what the columns "selection" hold: an interval or a batch id, by the
-// task's mode.
-func (t *task) encodeSelection(sel store.Selection) []byte {
-	if t.mode == dap.LeaderSelected {
-		return bytes.Clone(sel.ID[:])
-	}
-	b := binary.BigEndian.AppendUint64(nil, uint64(sel.Interval.Start))
-	return binary.BigEndian.AppendUint64(b, uint64(sel.Interval.Duration))
-}
-
-func (t *task) decodeSelection(b []byte) (sel store.Selection, err error) {
-	switch {
-	case t.mode == dap.LeaderSelected && len(b) == len(sel.ID):
-		sel.ID = dap.BatchID(b)
-	case t.mode == dap.TimeInterval && len(b) == 16:
-		sel.Interval.Start = dap.Time(binary.BigEndian.Uint64(b))
-		sel.Interval.Duration = dap.Duration(binary.BigEndian.Uint64(b[8:]))
-	default:
-		err = errors.New("stored selection: wrong length")
-	}
-	return sel, err
-}
-
-// identity is the digest by which a resource is found: that of its body, and of the id
-// where the peer chose one, for the same body may then come under several.
-func identity(id string, body []byte) [sha256.Size]byte {
-	digest := sha256.Sum256(body)
-	if id == "" {
-		return digest
-	}
-	return sha256.Sum256(append([]byte(id), digest[:]...))
-}
-
 // Create implements [store.Resources].
 func (s *Store) Create(ctx context.Context, kind store.Kind, task dap.TaskID, id string, body []byte, keep bool,
 	sel *store.Selection, now time.Time) (out *store.Resource, made bool, err error) {
-	digest := identity(id, body)
+	digest := store.Identity(id, body)
 	how := sharing
 	if kind == store.KindCollection { // or several would make one more than may wait
 		how = inTurn
@@ -152,7 +106,7 @@ func (s *Store) Create(ctx context.Context, kind store.Kind, task dap.TaskID, id
 			kept = append([]byte{}, body...)
 		}
 		if sel != nil {
-			selection = t.encodeSelection(*sel)
+			selection = sel.Encode(t.mode)
 		}
 		// The row of another handle may come, and go, between the look and the insertion.
 		for range 8 {
@@ -191,7 +145,7 @@ func (s *Store) Create(ctx context.Context, kind store.Kind, task dap.TaskID, id
 			}
 			name := id
 			if name == "" {
-				name = s.resourceID(task, kind, generation, digest)
+				name = store.ResourceID(s.key, task, kind, generation, digest)
 			}
 			n, err := tx.Exec("put-resource", t.row, int(kind), name, digest[:], kept, selection, now.UnixNano())
 			if err != nil {

@@ -27,7 +27,7 @@ func findHold(tx *database.Tx, t *task, resource int64) (h holdRow, found bool, 
 	if err != nil || !found {
 		return h, false, err
 	}
-	if h.sel, err = t.decodeSelection(selection); err != nil {
+	if h.sel, err = store.DecodeSelection(t.Mode, selection); err != nil {
 		return h, false, err
 	}
 	if count > 0 {
@@ -201,7 +201,7 @@ func (t *task) take(tx *database.Tx, r *resourceRow) (h holdRow, err error) {
 		_, err = tx.Exec("put-hold", r.row, t.row, nil, nil, h.batch, id)
 		return h, err
 	}
-	if h.sel, err = t.decodeSelection(r.selection); err != nil {
+	if h.sel, err = store.DecodeSelection(t.Mode, r.selection); err != nil {
 		return h, err
 	}
 	if err := t.refuseOverlap(tx, h.sel); err != nil {
@@ -251,7 +251,7 @@ func (s *Store) Freeze(ctx context.Context, in *store.Resource, sel store.Select
 		if !held {
 			return fmt.Errorf("%w: not drained", store.ErrTooSmall)
 		}
-		if !bytes.Equal(t.encodeSelection(sel), t.encodeSelection(h.sel)) {
+		if !bytes.Equal(sel.Encode(t.Mode), h.sel.Encode(t.Mode)) {
 			return errors.New("not the selection that was drained")
 		}
 		if h.frozen != nil {
@@ -393,7 +393,7 @@ func (t *task) releasable(tx *database.Tx, r *resourceRow, rel *store.Release) (
 		if err != nil {
 			return x, err
 		}
-		if !held || h.frozen == nil || !bytes.Equal(t.encodeSelection(h.sel), t.encodeSelection(rel.Selection)) {
+		if !held || h.frozen == nil || !bytes.Equal(h.sel.Encode(t.Mode), rel.Selection.Encode(t.Mode)) {
 			return x, errors.New("the selection is not frozen")
 		}
 		if h.frozen.Count != x.count || h.frozen.Checksum != x.checksum {

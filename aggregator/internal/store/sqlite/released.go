@@ -55,7 +55,7 @@ func (s *Store) Frozen(ctx context.Context, task dap.TaskID) (out []store.Releas
 			if err := r.Scan(&selection, &x.Count, &checksum); err != nil {
 				return err
 			}
-			sel, err := t.decodeSelection(selection)
+			sel, err := store.DecodeSelection(t.Mode, selection)
 			if err != nil {
 				return err
 			}

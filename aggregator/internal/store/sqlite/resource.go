@@ -3,10 +3,6 @@ package sqlite
 import (
 	"bytes"
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -108,51 +104,6 @@ func pending(tx *database.Tx, t *task, kind store.Kind, id string) (*resourceRow
 	return r, nil
 }
 
-// resourceID is the keyed name of a resource; see [store.Resource].
-func (s *Store) resourceID(task dap.TaskID, kind store.Kind, generation uint64, digest [32]byte) string {
-	m := hmac.New(sha256.New, s.key)
-	m.Write(task[:])
-	m.Write([]byte{byte(kind)})
-	var n [8]byte
-	binary.BigEndian.PutUint64(n[:], generation)
-	m.Write(n[:])
-	m.Write(digest[:])
-	return base64.RawURLEncoding.EncodeToString(m.Sum(nil))
-}
-
-// encodeSelection is what the columns "selection" hold: an interval or a batch id, by the
-// task's mode.
-func (t *task) encodeSelection(sel store.Selection) []byte {
-	if t.Mode == dap.LeaderSelected {
-		return bytes.Clone(sel.ID[:])
-	}
-	b := binary.BigEndian.AppendUint64(nil, uint64(sel.Interval.Start))
-	return binary.BigEndian.AppendUint64(b, uint64(sel.Interval.Duration))
-}
-
-func (t *task) decodeSelection(b []byte) (sel store.Selection, err error) {
-	switch {
-	case t.Mode == dap.LeaderSelected && len(b) == len(sel.ID):
-		sel.ID = dap.BatchID(b)
-	case t.Mode == dap.TimeInterval && len(b) == 16:
-		sel.Interval.Start = dap.Time(binary.BigEndian.Uint64(b))
-		sel.Interval.Duration = dap.Duration(binary.BigEndian.Uint64(b[8:]))
-	default:
-		err = errors.New("stored selection: wrong length")
-	}
-	return sel, err
-}
-
-// identity is the digest by which a resource is found: that of its body, and of the id
-// where the peer chose one, for the same body may then come under several.
-func identity(id string, body []byte) [sha256.Size]byte {
-	digest := sha256.Sum256(body)
-	if id == "" {
-		return digest
-	}
-	return sha256.Sum256(append([]byte(id), digest[:]...))
-}
-
 // Create implements [store.Resources].
 func (s *Store) Create(ctx context.Context, kind store.Kind, task dap.TaskID, id string, body []byte, keep bool,
 	sel *store.Selection, now time.Time) (out *store.Resource, made bool, err error) {
@@ -160,13 +111,13 @@ func (s *Store) Create(ctx context.Context, kind store.Kind, task dap.TaskID, id
 	if err != nil {
 		return nil, false, err
 	}
-	digest := identity(id, body)
+	digest := store.Identity(id, body)
 	var kept, selection []byte
 	if keep {
 		kept = append([]byte{}, body...)
 	}
 	if sel != nil {
-		selection = t.encodeSelection(*sel)
+		selection = sel.Encode(t.Mode)
 	}
 	err = s.update(ctx, "create-resource", func(tx *database.Tx) error {
 		r, found, err := findResource(tx, t, kind, "find-digest", digest[:])
@@ -201,7 +152,7 @@ func (s *Store) Create(ctx context.Context, kind store.Kind, task dap.TaskID, id
 			}
 			id := id
 			if id == "" {
-				id = s.resourceID(task, kind, generation, digest)
+				id = store.ResourceID(s.key, task, kind, generation, digest)
 			}
 			_, err := tx.Insert("put-resource", t.row, int(kind), id, digest[:], kept, selection, now.UnixNano())
 			if err != nil {
