@@ -19,6 +19,7 @@ type Digest [sha256.Size]byte
 const (
 	domainBegin   = "starling releases v1"
 	domainRelease = "starling release v1"
+	domainTotal   = "starling all releases v1"
 )
 
 // Begin is the digest of a task of which nothing was released.
@@ -39,6 +40,16 @@ func (d Digest) Next(r *Release) Digest {
 	b = r.Batch.append(b)
 	b = binary.BigEndian.AppendUint64(b, r.Count)
 	return sha256.Sum256(append(b, r.Answer[:]...))
+}
+
+// A Total digests all releases of a store, whatever their tasks. Before the first it is
+// zero.
+type Total [sha256.Size]byte
+
+// Next is the total after one more release, up to which the chain is that of its task.
+func (t Total) Next(chain Digest) Total {
+	b := append([]byte(domainTotal), t[:]...)
+	return sha256.Sum256(append(b, chain[:]...))
 }
 
 // A Batch is what was released at one time: a run of time units, both ends included, or a

@@ -9,6 +9,14 @@ import (
 // A SetKey is a secret of one store, under which sets of ids are digested.
 type SetKey [32]byte
 
+// domainSetKey makes of a store's key the one of its digests; docs/registry.md lists it.
+const domainSetKey = "starling replay digest v1"
+
+// SetKeyOf is the key of the digests of the store whose own key that is.
+func SetKeyOf(store []byte) SetKey {
+	return sha256.Sum256(append([]byte(domainSetKey), store...))
+}
+
 // A SetDigest tells sets of ids apart, and the digest of a union of disjoint sets is the
 // sum of theirs: the sum, modulo 2^256, of SHA-256(key || id). It proves several runs
 // that were lost together, of which nobody knows which id was in which. An attacker who

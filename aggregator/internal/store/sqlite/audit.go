@@ -239,7 +239,7 @@ func (a *auditor) readReleases(tx *database.Tx) error {
 	}
 	ends := make(map[int64]end)
 	var seq uint64
-	var total [32]byte
+	var total releases.Total
 	return tx.Each("audit-releases", nil, func(r database.Row) error {
 		var row int64
 		var kind int
@@ -256,12 +256,12 @@ func (a *auditor) readReleases(tx *database.Tx) error {
 			last.chain = releases.Begin(t.ID)
 		}
 		next := last.chain.Next(&releases.Release{Batch: batchOfRow(sp, id), Count: count, Answer: [32]byte(answer)})
-		seq, total = seq+1, nextTotal(total, next)
-		if position != last.position+1 || at != seq || next != releases.Digest(chain) || total != [32]byte(all) {
+		seq, total = seq+1, total.Next(next)
+		if position != last.position+1 || at != seq || next != releases.Digest(chain) || total != releases.Total(all) {
 			a.add("task %v: the ledger is damaged at release %d, of resource %s", t.ID, position, resource)
 		}
 		ends[row] = end{position, releases.Digest(chain)}
-		total = [32]byte(all)
+		total = releases.Total(all)
 		if count < t.minimum() {
 			a.add("task %v: resource %s released %d reports, below the minimum of %d", t.ID, resource, count, t.minimum())
 		}

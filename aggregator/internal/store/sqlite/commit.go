@@ -9,9 +9,9 @@ import (
 
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/store/commits"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/service/database"
-	"github.com/starling-agg/starling/vdaf"
 )
 
 // CommitSegment implements [store.Leader].
@@ -36,12 +36,12 @@ func (s *Store) CommitSegment(ctx context.Context, j *store.SegmentJob, c *store
 	if err != nil {
 		return err
 	}
-	return s.settle(ctx, "commit-segment", t, c, nil, func(tx *database.Tx, total tally) error {
+	return s.settle(ctx, "commit-segment", t, c, nil, func(tx *database.Tx, total commits.Tally) error {
 		l, err := fence(tx, j)
 		if err != nil {
 			return err
 		}
-		if n := total.sum(); n != l.reports {
+		if n := total.Sum(); n != l.reports {
 			return fmt.Errorf("the commit accounts for %d of the segment's %d reports", n, l.reports)
 		}
 		if err := l.dropAnswers(tx); err != nil {
@@ -55,34 +55,12 @@ func (s *Store) CommitSegment(ctx context.Context, j *store.SegmentJob, c *store
 	})
 }
 
-// tally is what a commit counts.
-type tally struct {
-	kept     uint64
-	rejected map[dap.ReportError]uint64
-}
-
-func (t tally) sum() uint64 {
-	n := t.kept
-	for _, r := range t.rejected {
-		n += r
-	}
-	return n
-}
-
-// part is what a commit adds to one batch.
-type part struct {
-	reports     uint64
-	first, last dap.Time
-	checksum    dap.Checksum
-	share       *vdaf.AggShare
-}
-
 // settle is one commit: verdicts, fold, run file, transaction, in this order. between
 // runs after the fold and outside the transaction, within inside it, before anything is
 // counted; both may be nil.
 func (s *Store) settle(ctx context.Context, name string, t *task, c *store.Commit,
-	between func(verdict []dap.ReportError) error, within func(*database.Tx, tally) error) error {
-	if err := t.checkCommit(c); err != nil {
+	between func(verdict []dap.ReportError) error, within func(*database.Tx, commits.Tally) error) error {
+	if err := commits.Check(t.Mode, c); err != nil {
 		return fmt.Errorf("store: %s: %w", name, err)
 	}
 	t.gate.RLock()
@@ -108,7 +86,7 @@ func (s *Store) settle(ctx context.Context, name string, t *task, c *store.Commi
 	if err != nil {
 		return err
 	}
-	total, parts, err := fold(c, verdict)
+	total, parts, err := commits.Fold(c, verdict)
 	if err != nil {
 		return fmt.Errorf("store: %s: %w", name, err)
 	}
@@ -148,36 +126,6 @@ func (s *Store) settle(ctx context.Context, name string, t *task, c *store.Commi
 	end()
 	if run.Name != "" {
 		s.merge(context.WithoutCancel(ctx), t.row)
-	}
-	return nil
-}
-
-// checkCommit refuses what only a bug of the caller could send.
-func (t *task) checkCommit(c *store.Commit) error {
-	seen := make(map[store.Batch]struct{}, len(c.Batches))
-	for _, b := range c.Batches {
-		if _, twice := seen[b]; twice {
-			return errors.New("batch named twice")
-		}
-		seen[b] = struct{}{}
-		if t.Mode == dap.TimeInterval && b.Start > maxTime {
-			return fmt.Errorf("bucket %d is out of range", b.Start)
-		}
-	}
-	for _, cand := range c.Candidates {
-		switch {
-		case cand.Batch < 0 || int(cand.Batch) >= len(c.Batches):
-			return fmt.Errorf("candidate of batch %d of %d", cand.Batch, len(c.Batches))
-		case cand.Time > maxTime:
-			return fmt.Errorf("report time %d is out of range", cand.Time)
-		case t.Mode == dap.TimeInterval && cand.Time != c.Batches[cand.Batch].Start:
-			return errors.New("candidate outside of its bucket")
-		}
-	}
-	for code, n := range c.Rejected {
-		if code == 0 && n > 0 {
-			return errors.New("rejected without a code")
-		}
 	}
 	return nil
 }
@@ -241,49 +189,6 @@ func (s *Store) shutBatches(ctx context.Context, t *task, batches []store.Batch)
 	return shut, err
 }
 
-// fold counts, and has the caller add up the shares of what is kept.
-func fold(c *store.Commit, verdict []dap.ReportError) (tally, []part, error) {
-	total := tally{rejected: maps.Clone(c.Rejected)}
-	if total.rejected == nil {
-		total.rejected = make(map[dap.ReportError]uint64)
-	}
-	parts := make([]part, len(c.Batches))
-	for i, cand := range c.Candidates {
-		if verdict[i] != 0 {
-			total.rejected[verdict[i]]++
-			continue
-		}
-		total.kept++
-		p := &parts[cand.Batch]
-		if p.reports == 0 {
-			p.first, p.last = cand.Time, cand.Time
-		}
-		p.first, p.last = min(p.first, cand.Time), max(p.last, cand.Time)
-		p.reports++
-		p.checksum.Add(cand.ID)
-	}
-	if c.Fold == nil {
-		if len(c.Candidates) > 0 {
-			return total, nil, errors.New("candidates without Fold")
-		}
-		return total, parts, nil
-	}
-	shares, err := c.Fold(verdict)
-	if err != nil {
-		return total, nil, fmt.Errorf("fold: %w", err)
-	}
-	if len(shares) != len(parts) {
-		return total, nil, fmt.Errorf("fold returned %d shares for %d batches", len(shares), len(parts))
-	}
-	for i, share := range shares {
-		if parts[i].reports > 0 && share == nil {
-			return total, nil, errors.New("fold returned no share for a batch with reports")
-		}
-		parts[i].share = share
-	}
-	return total, parts, nil
-}
-
 // writeRun makes the ids that are kept durable, in one file; it has no name where there
 // are none.
 func (s *Store) writeRun(verdict []dap.ReportError, ids []segment.ReportID) (meta segment.RunMeta, err error) {
@@ -304,9 +209,9 @@ func (s *Store) writeRun(verdict []dap.ReportError, ids []segment.ReportID) (met
 }
 
 // apply is the part of the transaction that all commits share.
-func (t *task) apply(tx *database.Tx, c *store.Commit, total tally, parts []part, run segment.RunMeta) (at step, err error) {
+func (t *task) apply(tx *database.Tx, c *store.Commit, total commits.Tally, parts []commits.Part, run segment.RunMeta) (at step, err error) {
 	for i, p := range parts {
-		if p.reports == 0 {
+		if p.Reports == 0 {
 			continue
 		}
 		if err := t.addTo(tx, c.Batches[i], p); err != nil {
@@ -318,12 +223,12 @@ func (t *task) apply(tx *database.Tx, c *store.Commit, total tally, parts []part
 			return at, err
 		}
 	}
-	for _, code := range slices.Sorted(maps.Keys(total.rejected)) {
-		if err := reject(tx, t, code, total.rejected[code]); err != nil {
+	for _, code := range slices.Sorted(maps.Keys(total.Rejected)) {
+		if err := reject(tx, t, code, total.Rejected[code]); err != nil {
 			return at, err
 		}
 	}
-	_, err = tx.Exec("count-aggregated", t.row, total.kept)
+	_, err = tx.Exec("count-aggregated", t.row, total.Kept)
 	return at, err
 }
 
@@ -365,7 +270,7 @@ func (t *task) batch(tx *database.Tx, b store.Batch) (row batchRow, found bool, 
 }
 
 // addTo merges p into the row of its batch.
-func (t *task) addTo(tx *database.Tx, b store.Batch, p part) error {
+func (t *task) addTo(tx *database.Tx, b store.Batch, p commits.Part) error {
 	row, found, err := t.batch(tx, b)
 	if err != nil {
 		return err
@@ -379,12 +284,12 @@ func (t *task) addTo(tx *database.Tx, b store.Batch, p part) error {
 		if row.id, err = tx.Insert("put-batch", t.row, bucket, id); err != nil {
 			return err
 		}
-		row.checksum = make([]byte, len(p.checksum))
+		row.checksum = make([]byte, len(p.Checksum))
 		row.bucket, row.batch = uint64(b.Start), b.ID[:]
 	}
-	first, last, sum := p.first, p.last, p.checksum
+	first, last, sum := p.First, p.Last, p.Checksum
 	sum.Merge(dap.Checksum(row.checksum))
-	share := p.share
+	share := p.Share
 	if row.verified > 0 {
 		first, last = min(first, dap.Time(row.first)), max(last, dap.Time(row.last))
 		v, err := t.getVDAF()
@@ -394,11 +299,11 @@ func (t *task) addTo(tx *database.Tx, b store.Batch, p part) error {
 		if share, err = v.ReadAggShare(row.share); err != nil {
 			return fmt.Errorf("stored share: %w", err)
 		}
-		if err := share.Merge(p.share); err != nil {
+		if err := share.Merge(p.Share); err != nil {
 			return fmt.Errorf("merge: %w", err)
 		}
 	}
-	row.verified, row.first, row.last = row.verified+p.reports, uint64(first), uint64(last)
+	row.verified, row.first, row.last = row.verified+p.Reports, uint64(first), uint64(last)
 	row.checksum, row.share = sum[:], share.Append(nil)
 	_, err = tx.Exec("merge-batch", row.id, row.verified, row.first, row.last, row.checksum, row.share, t.sum(&row))
 	return err

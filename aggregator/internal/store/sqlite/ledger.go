@@ -12,22 +12,12 @@ import (
 	"github.com/starling-agg/starling/internal/service/database"
 )
 
-// domainTotal separates the digest over all releases; docs/registry.md lists it.
-const domainTotal = "starling all releases v1"
-
-// nextTotal is the digest over all releases of a store, after one more. Before the first
-// it is zero.
-func nextTotal(total [32]byte, chain releases.Digest) [32]byte {
-	b := append([]byte(domainTotal), total[:]...)
-	return sha256.Sum256(append(b, chain[:]...))
-}
-
 // ledgerEntry is what the ledger adds to a release.
 type ledgerEntry struct {
 	seq, position uint64
 	answer        [32]byte
 	chain         releases.Digest
-	total         [32]byte
+	total         releases.Total
 }
 
 func (t *task) batchOf(sel store.Selection) releases.Batch {
@@ -56,16 +46,16 @@ func (t *task) nextRelease(tx *database.Tx, sel store.Selection, count uint64, r
 	e.answer = sha256.Sum256(response)
 	e.seq, e.position = e.seq+1, e.position+1
 	e.chain = e.chain.Next(&releases.Release{Batch: t.batchOf(sel), Count: count, Answer: e.answer})
-	e.total = nextTotal(e.total, e.chain)
+	e.total = e.total.Next(e.chain)
 	return e, nil
 }
 
-func lastRelease(tx *database.Tx) (seq uint64, total [32]byte, err error) {
+func lastRelease(tx *database.Tx) (seq uint64, total releases.Total, err error) {
 	var sum []byte
 	if found, err := tx.One("last-release", nil, &seq, &sum); err != nil || !found {
 		return 0, total, err
 	}
-	return seq, [32]byte(sum), nil
+	return seq, releases.Total(sum), nil
 }
 
 func (t *task) lastRelease(tx *database.Tx) (position uint64, chain releases.Digest, err error) {

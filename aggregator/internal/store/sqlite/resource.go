@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/store/commits"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/service/database"
 )
@@ -371,14 +372,14 @@ func (s *Store) CommitJob(ctx context.Context, in *store.Resource, c *store.Comm
 		return nil, r.Problem
 	}
 	var response []byte
-	err = s.settle(ctx, "commit-job", t, c, answer(reply, &response), func(tx *database.Tx, total tally) error {
+	err = s.settle(ctx, "commit-job", t, c, answer(reply, &response), func(tx *database.Tx, total commits.Tally) error {
 		if c.Final && r.Body != nil {
 			tx.Erase()
 		}
 		if n, err := tx.Exec("job-ready", r.row, response, c.Final); err != nil || n != 1 {
 			return errors.Join(err, missing(n))
 		}
-		_, err := tx.Exec("count-acknowledged", t.row, total.sum())
+		_, err := tx.Exec("count-acknowledged", t.row, total.Sum())
 		return err
 	})
 	if err != nil {
@@ -416,14 +417,14 @@ func (s *Store) Advance(ctx context.Context, in *store.Resource, step uint16, di
 		return nil, store.ErrStep
 	}
 	var response []byte
-	err = s.settle(ctx, "advance-job", t, c, answer(reply, &response), func(tx *database.Tx, total tally) error {
+	err = s.settle(ctx, "advance-job", t, c, answer(reply, &response), func(tx *database.Tx, total commits.Tally) error {
 		if c.Final { // the response held the init request
 			tx.Erase()
 		}
 		if n, err := tx.Exec("job-advance", r.row, int(step), digest[:], response, c.Final); err != nil || n != 1 {
 			return errors.Join(err, missing(n))
 		}
-		_, err := tx.Exec("count-acknowledged", t.row, total.sum())
+		_, err := tx.Exec("count-acknowledged", t.row, total.Sum())
 		return err
 	})
 	if err != nil {

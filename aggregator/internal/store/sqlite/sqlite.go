@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"embed"
 	"errors"
 	"fmt"
@@ -166,10 +165,6 @@ type hold struct {
 	frozen bool
 }
 
-// maxTime is the last report time that the engine takes; it leaves room for the end of an
-// interval.
-const maxTime = math.MaxInt64 - 1
-
 // spanOf clamps an interval. No report lies in what is cut off.
 func spanOf(iv dap.Interval) (span, error) {
 	end, ok := iv.End()
@@ -305,15 +300,12 @@ func Open(ctx context.Context, opt Options) (_ *Store, err error) {
 	return s, nil
 }
 
-// setKeyDomain makes of the store's key the one of the digests of its runs.
-const setKeyDomain = "starling replay digest v1"
-
 // load is the transaction of Open. key becomes the key of resource ids of a new store.
 func (s *Store) load(tx *database.Tx, key []byte) error {
 	if err := s.identify(tx, key); err != nil {
 		return err
 	}
-	s.setKey = sha256.Sum256(append([]byte(setKeyDomain), s.key...))
+	s.setKey = segment.SetKeyOf(s.key)
 	if _, err := tx.Exec("void-leases"); err != nil {
 		return err
 	}
