@@ -21,8 +21,8 @@
 //
 // When Update returns nil its effect survives the loss of power: each transaction asks for
 // synchronous_commit, whatever the server's default is, and [Open] refuses a server that
-// runs without fsync. Whether it survives the loss of the server too is a matter of that
-// server's synchronous standbys.
+// runs without fsync. [DB.Pass] alone asks for less. Whether it survives the loss of the
+// server too is a matter of that server's synchronous standbys.
 //
 // # Failure
 //

@@ -34,7 +34,8 @@ type Options struct {
 	// Statements has files *.sql in its root with named statements; may be nil.
 	Statements fs.FS
 
-	// Connections is how many connections there are at most; default 16.
+	// Connections is how many connections there are at most; default 16. One of them is for
+	// what writes nothing.
 	Connections int
 	// Attempts is how often a transaction is begun at most; default 12.
 	Attempts int

@@ -22,6 +22,7 @@ const (
 type DB struct {
 	opt        Options
 	pool       *pgxpool.Pool
+	writers    chan struct{} // as many as may write at one time
 	migrations []migration
 	statements map[string]string
 }
@@ -46,6 +47,7 @@ func Open(ctx context.Context, opt Options) (_ *DB, err error) {
 	if err != nil {
 		return nil, err
 	}
+	db.writers = make(chan struct{}, db.opt.Connections-1)
 	if db.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, fmt.Errorf("pgdb: %w", err)
 	}

@@ -221,6 +221,52 @@ func TestNothingOfASession(t *testing.T) {
 	}
 }
 
+// TestPass: a transaction whose effect may go with the power asks for no disk, and any other
+// one does.
+func TestPass(t *testing.T) {
+	var sent recorder
+	db := opened(t, func(o *pgdb.Options) { o.Dial = sent.dial })
+	for what, run := range map[string]func(context.Context, string, func(*pgdb.Tx) error) error{"off": db.Pass, "on": db.Update} {
+		sent.Lock()
+		sent.sql = nil
+		sent.Unlock()
+		if err := run(t.Context(), what, func(tx *pgdb.Tx) error { _, err := tx.Exec("put", what); return err }); err != nil {
+			t.Fatal(err)
+		}
+		sent.Lock()
+		if got := string(sent.sql); !strings.Contains(got, "SET LOCAL synchronous_commit = "+what+";") {
+			t.Errorf("sent %q, want synchronous_commit %s", got, what)
+		}
+		sent.Unlock()
+		if count(t, db, what) != 1 {
+			t.Errorf("%s did not take place", what)
+		}
+	}
+}
+
+// TestViewsInUpdates: as many updates as there may be, each of which looks at something by a
+// view, do not wait for each other's connections.
+func TestViewsInUpdates(t *testing.T) {
+	db := opened(t, func(o *pgdb.Options) { o.Connections = 3 })
+	var wg sync.WaitGroup
+	for n := range 12 {
+		wg.Go(func() {
+			err := db.Update(t.Context(), "looks", func(tx *pgdb.Tx) error {
+				if _, err := tx.Exec("put", fmt.Sprint(n)); err != nil {
+					return err
+				}
+				return db.View(t.Context(), "things", func(tx *pgdb.Tx) error {
+					return tx.Each("things", nil, func(pgdb.Row) error { return nil })
+				})
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
 // recorder keeps what is sent to the server.
 type recorder struct {
 	sync.Mutex

@@ -13,30 +13,53 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
+// A kind is what a transaction does to the database.
+type kind int
+
+const (
+	viewing kind = iota
+	passing      // what it writes may go with the power
+	lasting
+)
+
 // Update runs fn in the transaction called name and commits it if fn returns nil. On any
 // error but [ErrUnknown] nothing changed. fn may run several times, one after the other;
-// it must not keep tx, nor call Update or View, which could wait for itself. ctx ends fn's
-// statements, and never a commit.
+// it must not keep tx, nor call Update, which could wait for itself; it may call View. ctx
+// ends fn's statements, and never a commit.
 func (db *DB) Update(ctx context.Context, name string, fn func(tx *Tx) error) error {
-	return db.run(ctx, name, true, fn)
+	return db.run(ctx, name, lasting, fn)
+}
+
+// Pass is Update whose effect a crash of the server may undo, even after it returned nil.
+// It waits for no disk.
+func (db *DB) Pass(ctx context.Context, name string, fn func(tx *Tx) error) error {
+	return db.run(ctx, name, passing, fn)
 }
 
 // View runs fn in the read-only transaction called name: fn sees one state of the
 // database, and writes fail.
 func (db *DB) View(ctx context.Context, name string, fn func(tx *Tx) error) error {
-	return db.run(ctx, name, false, fn)
+	return db.run(ctx, name, viewing, fn)
 }
 
-func (db *DB) run(ctx context.Context, name string, write bool, fn func(tx *Tx) error) (err error) {
+func (db *DB) run(ctx context.Context, name string, how kind, fn func(tx *Tx) error) (err error) {
 	if observe := db.opt.Observe; observe != nil {
 		start := db.opt.Clock.Now()
 		defer func() { observe(name, db.opt.Clock.Now().Sub(start), err) }()
 	}
-	return db.again(ctx, name, func() error { return db.attempt(ctx, name, write, fn) })
+	return db.again(ctx, name, func() error { return db.attempt(ctx, name, how, fn) })
 }
 
 // attempt runs one transaction once.
-func (db *DB) attempt(ctx context.Context, name string, write bool, fn func(tx *Tx) error) error {
+func (db *DB) attempt(ctx context.Context, name string, how kind, fn func(tx *Tx) error) error {
+	write := how != viewing
+	if write {
+		leave, err := db.enter(ctx)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
 	conn, err := db.pool.Acquire(ctx)
 	if err != nil {
 		return classify(err)
@@ -55,7 +78,7 @@ func (db *DB) attempt(ctx context.Context, name string, write bool, fn func(tx *
 			rollback(ctx, c)
 		}
 	}()
-	if _, err := exec(ctx, c, db.begin(write, token)); err != nil {
+	if _, err := exec(ctx, c, db.begin(how, token)); err != nil {
 		return lost(c, classify(err), write)
 	}
 	tx := &Tx{ctx: ctx, db: db, conn: c}
@@ -85,6 +108,17 @@ func (db *DB) attempt(ctx context.Context, name string, write bool, fn func(tx *
 	_ = c.Close(ctx) // a transaction that is not committed yet ends with its connection
 	conn.Release()
 	return db.resolve(ctx, name, token, err)
+}
+
+// enter waits for the turn to write. Writers may wait for each other's locks, and one that
+// has them may ask for a View: so they leave a connection to those who wait for no lock.
+func (db *DB) enter(ctx context.Context) (leave func(), err error) {
+	select {
+	case db.writers <- struct{}{}:
+		return func() { <-db.writers }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // errUnheard: a COMMIT was sent, or may have been, and no answer came.
@@ -135,13 +169,17 @@ func rollback(ctx context.Context, c *pgx.Conn) {
 
 // begin is the SQL that begins a transaction, in one round trip. Its settings end with the
 // transaction.
-func (db *DB) begin(write bool, t token) string {
+func (db *DB) begin(how kind, t token) string {
 	set := fmt.Sprintf("; SET LOCAL search_path = %s, pg_temp; SET LOCAL idle_in_transaction_session_timeout = %d",
 		quoted(db.opt.Schema), db.opt.Idle.Milliseconds())
-	if !write {
+	commit := "on"
+	switch how {
+	case viewing:
 		return "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" + set
+	case passing:
+		commit = "off"
 	}
-	return "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE" + set + "; SET LOCAL synchronous_commit = on; " +
+	return "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE" + set + "; SET LOCAL synchronous_commit = " + commit + "; " +
 		"INSERT INTO outcome (token, done) VALUES ('\\x" + hex.EncodeToString(t[:]) + "', true)"
 }
 
