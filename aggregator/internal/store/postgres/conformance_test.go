@@ -5,6 +5,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/starling-agg/starling/aggregator"
@@ -22,6 +23,24 @@ import (
 type partial struct {
 	*postgres.Store
 	rest
+	all *[]*postgres.Store
+}
+
+// PutTask provisions a task at all handles, as each replica does for itself.
+func (p partial) PutTask(ctx context.Context, t *store.Task) error {
+	for _, e := range *p.all {
+		if e != p.Store {
+			if err := e.PutTask(ctx, t); err != nil {
+				return err
+			}
+		}
+	}
+	return p.Store.PutTask(ctx, t)
+}
+
+func (p partial) Close() error {
+	*p.all = slices.DeleteFunc(*p.all, func(e *postgres.Store) bool { return e == p.Store })
+	return p.Store.Close()
 }
 
 // rest has what the suite calls before each test: of logs and files, which there are not.
@@ -36,6 +55,7 @@ type harness struct {
 	*pgtest.Schema
 	fs   disk.FS
 	fail *disk.Failpoints
+	all  []*postgres.Store // that are open
 }
 
 func (h *harness) FS() disk.FS                  { return h.fs }
@@ -43,7 +63,9 @@ func (h *harness) Failpoints() *disk.Failpoints { return h.fail }
 
 func (h *harness) Open(t *testing.T) store.Engine {
 	t.Helper()
-	return partial{Store: open(t, h.Schema)}
+	e := open(t, h.Schema)
+	h.all = append(h.all, e)
+	return partial{Store: e, all: &h.all}
 }
 
 func (h *harness) Beside(t *testing.T) store.Engine { return h.Open(t) }
@@ -66,8 +88,11 @@ func open(t testing.TB, s *pgtest.Schema) *postgres.Store {
 
 func TestConformance(t *testing.T) {
 	storetest.RunOnly(t, func(t *testing.T) storetest.Harness {
-		return &harness{pgtest.New(t), disktest.NewMem(1), new(disk.Failpoints)}
-	}, "CreateRaces", "PendingInOrder", "PendingIsFair")
+		return &harness{Schema: pgtest.New(t), fs: disktest.NewMem(1), fail: new(disk.Failpoints)}
+	}, "CallbacksMayRead", "CommitsOfOneBatch", "CommitsRaceWithRelease", "CreateRaces", "DataKeys", "JobAgainstClosedBatch",
+		"JobFailures", "JobOnce", "JobRaces", "JobSteps", "JobsMixBuckets", "LeaderSelectedShare", "OneIDAtTwoTimes",
+		"OneReportInTwoJobsAtOnce", "PendingInOrder", "PendingIsFair", "ReleaseWaitsForCommits", "SameJobAtOnce",
+		"ShareReleases", "UnfinishedJobs")
 }
 
 // TestForeignStore: a schema is that of one aggregator.

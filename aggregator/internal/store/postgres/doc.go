@@ -1,8 +1,11 @@
 // Package postgres keeps what one aggregator has in PostgreSQL, for any number of
 // replicas. It is to be an engine of [store.Engine] and is not one yet, and no product
-// uses it: it has the schema, [store.Resources], and of [store.Tasks] all but the end of
-// a task. There are no commits, releases, logs and segments. Package pgdb runs its
-// transactions, and package pgtest its tests.
+// uses it: it has the schema and what a helper does, which is [store.Helper],
+// [store.Resources], [datakey.Book], of [store.Releases] all but noise that is correlated
+// over releases, and of [store.Tasks] all but the end of a task. There are no logs, slices,
+// collections and mending, parts and tallies stay as many as they come, and all runs of a
+// task are read into memory at once. Package pgdb runs its transactions, and package pgtest
+// its tests.
 //
 // # Locks
 //
@@ -12,6 +15,19 @@
 // of the same task writes: shares are appended (part), counts are (tally), and so are runs
 // of ids (run). The ids of commits under way are flights, which are entered before the
 // transaction and end with it. The ledger's turn is the row head.
+//
+// A commit is two transactions. The first one waits for no disk: in the task's turn (replay)
+// it looks for the ids among flights and then runs, in that order, and enters its flight.
+// The second one judges the batches, folds, appends, and takes the flight back, which must
+// be there still: it may have expired, or have gone with a crash of the server. If it is
+// gone the commit begins again, with the fold that it has, and fails where the verdicts
+// have become others.
+//
+// # Callbacks
+//
+// What a caller hands in runs inside transactions, and may read through the engine: writers
+// never take all connections. A transaction in which one takes longer than
+// [pgdb.Options.Idle] is ended by the server and tried again.
 //
 // # Rules
 //
@@ -25,7 +41,8 @@
 //
 // Deleted rows stay in versions, logs and backups. So what must be forgotten lies under
 // keys that are kept elsewhere: a part, a kept share and noise name their data key, and
-// what clients sealed is under the daily HPKE key.
+// what clients sealed is under the daily HPKE key. A part is sealed under the key of the
+// time at which it came, which stays for as long as the part is there.
 //
 // # Compatible services
 //

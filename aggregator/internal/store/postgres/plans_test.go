@@ -39,10 +39,60 @@ var plans = map[string]struct {
 	"find-hold":             {"hold_pkey", []any{int64(7)}},
 	"interval-closed":       {"release_", []any{int64(7), int64(10), int64(20)}},
 	"id-closed":             {"release_task_view_batch_id_key", []any{int64(7), make([]byte, 32)}},
+	"job-ready":             {"resource_pkey", []any{int64(7), []byte{}, true}},
+	"job-advance":           {"resource_pkey", []any{int64(7), int64(1), make([]byte, 32), []byte{}, true}},
+	"unfinished-jobs":       {"resource_unfinished", []any{int64(10)}},
+	"answers-of-task":       {"resource_", []any{int64(7), int64(0), int64(16)}},
+	"replay-turn":           {"replay_pkey", []any{int64(7)}},
+	"drop-expired-flights":  {"flight_task", []any{int64(7)}},
+	"flights":               {"flight_task", []any{int64(7)}},
+	"put-flight":            {"Insert on", []any{make([]byte, 16), int64(7), make([]byte, 16), int64(60)}},
+	"drop-flight":           {"flight_pkey", []any{make([]byte, 16)}},
+	"put-run":               {"Insert on", []any{int64(7), make([]byte, 16), make([]byte, 16), int64(1), make([]byte, 16), make([]byte, 32), make([]byte, 32)}},
+	"run-ids":               {"run_task", []any{int64(7)}},
+	"runs":                  {"run_", []any{int64(7), []int64{7, 1007}}},
+	"drop-runs":             {"run_", []any{int64(7), []int64{7, 1007}}},
+	"shut-buckets":          {"release_interval", []any{int64(7), []int64{10, 20}}},
+	"shut-ids":              {"release_task_view_batch_id_key", []any{int64(7), [][]byte{make([]byte, 32)}}},
+	"put-buckets":           {"Insert on", []any{int64(7), []int64{10, 20}}},
+	"put-ids":               {"Insert on", []any{int64(7), [][]byte{make([]byte, 32)}}},
+	"find-buckets":          {"batch_task_bucket_key", []any{int64(7), []int64{10, 20}}},
+	"find-ids":              {"batch_task_batch_id_key", []any{int64(7), [][]byte{make([]byte, 32)}}},
+	"put-part":              {"Insert on", []any{int64(7), int64(1), int64(1), int64(1), make([]byte, 32), int64(1), []byte{}, make([]byte, 32)}},
+	"put-tally":             {"Insert on", []any{int64(7), []int64{0}, []int64{0}, []int64{5}}},
+	"counts":                {"tally_task", []any{int64(7)}},
+	"collected":             {"release_", []any{int64(7)}},
+	"newest-batches":        {"batch_task_", []any{int64(7), int64(16)}},
+	"parts":                 {"part_batch", []any{[]int64{7, 8}}},
+	"shares":                {"part_batch", []any{[]int64{7, 8}}},
+	"batches-in-interval":   {"batch_task_bucket_key", []any{int64(7), int64(10), int64(20)}},
+	"batch-of-id":           {"batch_task_batch_id_key", []any{int64(7), make([]byte, 32)}},
+	"close-batches":         {"batch_pkey", []any{[]int64{7}, []int64{5}, []int64{1}, []int64{1}, [][]byte{make([]byte, 32)}}},
+	"drop-parts":            {"part_batch", []any{[]int64{7, 8}}},
+	"bucket-state":          {"release_interval", []any{int64(7), int64(10)}},
+	"id-state":              {"release_task_view_batch_id_key", []any{int64(7), make([]byte, 32)}},
+	"last-release-of-task":  {"release_task_position_key", []any{int64(7)}},
+	"release-at":            {"release_task_position_key", []any{int64(7), int64(1)}},
+	"releases-after":        {"release_", []any{int64(7), int64(1), int64(16)}},
+	"frozen":                {"hold_", []any{int64(7)}},
+	"put-release": {"Insert on", []any{int64(30000), int64(7), int64(3), "r", int64(10), int64(20), []byte(nil), int64(5), make([]byte, 32), "",
+		int64(1), make([]byte, 32), make([]byte, 32), make([]byte, 32)}},
+	"resource-ready":    {"resource_pkey", []any{int64(7), []byte{}, make([]byte, 32)}},
+	"put-kept":          {"Insert on", []any{int64(7), int64(1), make([]byte, 32), []byte{}, "", []byte{}}},
+	"find-kept":         {"kept_pkey", []any{int64(7)}},
+	"kept-resealed":     {"kept_pkey", []any{int64(7), make([]byte, 32), make([]byte, 32)}},
+	"response-resealed": {"resource_pkey", []any{int64(7), []byte{}, []byte{}, make([]byte, 32)}},
+	"put-reseal":        {"Insert on", []any{int64(7), int64(3), "r", int64(0), make([]byte, 32), make([]byte, 32), int64(0)}},
+	"kept-under":        {"part_data_key", []any{int64(7)}},
 }
 
-// rare are the statements that run at a start, or list a table.
-var rare = []string{"put-identity", "identity", "tasks"}
+// rare are the statements that run at a start, list a table, are an operator's, or are of a
+// table that has one row, or one a week.
+var rare = []string{
+	"put-identity", "identity", "tasks", "head", "move-head", "shares-of-task",
+	"put-data-key-set", "data-key-set", "data-keys", "data-key", "put-data-key", "end-data-key",
+	"audit-tasks", "audit-releases", "audit-head", "audit-batches", "audit-parts", "audit-released", "audit-responses", "audit-strays",
+}
 
 // TestPlans: with 1,000 tasks, 50,000 resources and 20,000 releases, each statement of the
 // daily work goes by an index.
@@ -55,13 +105,24 @@ func TestPlans(t *testing.T) {
 			SELECT 1 + n % 1000, 1 + n % 3, n::text, sha256(n::text::bytea), n, CASE WHEN n % 100 = 0 THEN 0 ELSE 2 END, CASE WHEN n % 100 = 0 THEN NULL ELSE '{}' END
 			FROM generate_series(1, 50000) AS n`,
 		"INSERT INTO generation (task, kind, digest, deleted) SELECT 1 + n % 1000, 1, sha256(n::text::bytea), 1 FROM generate_series(1, 20000) AS n",
+		"INSERT INTO replay (task) SELECT n FROM generate_series(1, 1000) AS n",
+		"INSERT INTO tally (task, kind, code, reports) SELECT 1 + n % 1000, 0, 0, 1 FROM generate_series(1, 20000) AS n",
+		"INSERT INTO batch (task, bucket) SELECT 1 + n % 1000, n FROM generate_series(1, 20000) AS n",
+		`INSERT INTO part (batch, reports, first_time, last_time, checksum, data_key, share, sum)
+			SELECT n, 1, 1, 1, ` + hash + `, 1 + n % 100, '', ` + hash + ` FROM generate_series(1, 20000) AS n`,
+		`INSERT INTO run (task, low, high, count, ids, sum, digest) SELECT 1 + n % 1000, decode(repeat('00', 16), 'hex'),
+			decode(repeat('ff', 16), 'hex'), 1, decode(repeat('00', 16), 'hex'), ` + hash + `, ` + hash + ` FROM generate_series(1, 20000) AS n`,
+		`INSERT INTO flight (token, task, ids, expires) SELECT substring(sha256(n::text::bytea) FOR 16), 1 + n % 1000, '', now()
+			FROM generate_series(1, 20000) AS n`,
+		"INSERT INTO data_key (serial, first, until) SELECT n, n, n + 1 FROM generate_series(1, 100) AS n",
+		`INSERT INTO kept (resource, data_key, sealed_to, asked, peer, box) SELECT id, 1 + id % 100, ` + hash + `, '', '', '' FROM resource WHERE id <= 20000`,
 		`INSERT INTO hold (resource, task, first, last, selection) SELECT id, task, id, id, decode(repeat('00', 16), 'hex') FROM resource WHERE kind = 2 AND id <= 20000`,
 	} {
 		x.ok(sql)
 	}
 	service.ok(`INSERT INTO release (seq, task, kind, resource_id, first, last, count, minimum, checksum, debit, position, answer, chain, total)
 		SELECT n, 1 + n % 1000, 2, 'r', n, n, 5, 5, ` + hash + `, '', n, ` + hash + `, ` + hash + `, ` + hash + ` FROM generate_series(1, 20000) AS n`)
-	x.ok("ANALYZE task, resource, generation, hold, release")
+	x.ok("ANALYZE task, resource, generation, hold, release, replay, tally, batch, part, run, flight, kept, data_key")
 	for name, sql := range statements(t) {
 		if slices.Contains(rare, name) {
 			continue

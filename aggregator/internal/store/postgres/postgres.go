@@ -8,11 +8,16 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"sync"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/datakey"
+	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/releases"
 )
 
 //go:embed migrations/*.sql statements/*.sql
@@ -26,6 +31,10 @@ type Options struct {
 	// another is refused.
 	Role  dap.Role
 	Party string
+	// Keys opens the data keys, whose book is the data set. Required.
+	Keys func(ctx context.Context, book datakey.Book) (Keys, error)
+	// Clock says which data key is the one of now; default [disk.SystemClock].
+	Clock disk.Clock
 	// Rand is the source of keys; default [rand.Reader].
 	Rand io.Reader
 }
@@ -34,6 +43,12 @@ type Options struct {
 func (o *Options) Validate() error {
 	if o.Rand == nil {
 		o.Rand = rand.Reader
+	}
+	if o.Clock == nil {
+		o.Clock = disk.SystemClock
+	}
+	if o.Keys == nil {
+		return errors.New("store: Options.Keys is required")
 	}
 	if o.Party == "" || o.Role != dap.RoleLeader && o.Role != dap.RoleHelper {
 		return errors.New("store: Options.Role and Party are required")
@@ -44,20 +59,45 @@ func (o *Options) Validate() error {
 // Store is a handle on the data set of one aggregator. It remembers nothing of it that can
 // change, so that any number of them may be open.
 type Store struct {
-	db  *pgdb.DB
-	key []byte // of resource ids
+	db     *pgdb.DB
+	key    []byte         // of resource ids
+	setKey segment.SetKey // of the digests of runs
+	keys   Keys
+	clock  disk.Clock
+	cache  cache
+	vdafs  sync.Map // vdaf.VDAF by dap.TaskID, of the tasks that this handle was told of
 }
 
 var (
-	_ provisioned     = (*Store)(nil)
+	_ begun           = (*Store)(nil)
 	_ store.Resources = (*Store)(nil)
+	_ store.Helper    = (*Store)(nil)
+	_ datakey.Book    = (*Store)(nil)
 )
 
-// provisioned is the part of [store.Tasks] that there is.
-type provisioned interface {
+// begun is what there is of the parts of [store.Engine] that are not whole yet.
+type begun interface {
 	PutTask(ctx context.Context, t *store.Task) error
 	Tasks(ctx context.Context) ([]dap.TaskID, error)
 	TaskState(ctx context.Context, task dap.TaskID) (store.TaskState, error)
+
+	BatchState(ctx context.Context, task dap.TaskID, b store.Batch) (store.BatchState, error)
+	Seen(ctx context.Context, task dap.TaskID, ids []dap.ReportID) ([]bool, error)
+
+	Release(ctx context.Context, rel *store.Release) (response []byte, err error)
+	Ledger(ctx context.Context, task dap.TaskID) (store.Ledger, error)
+	LedgerAt(ctx context.Context, task dap.TaskID, length uint64) (releases.Digest, error)
+	ReleasesAfter(ctx context.Context, task dap.TaskID, after int64, n int) ([]store.Released, error)
+	Frozen(ctx context.Context, task dap.TaskID) ([]store.Released, error)
+	Kept(ctx context.Context, kind store.Kind, task dap.TaskID, id string) (*store.Kept, error)
+	Reseal(ctx context.Context, r *store.Reseal) error
+	KeptUnder(ctx context.Context, serial uint64) (n uint64, err error)
+
+	Counts(ctx context.Context, task dap.TaskID) (*store.Counts, error)
+	Batches(ctx context.Context, task dap.TaskID, n int) ([]store.BatchStatus, error)
+	Shares(ctx context.Context, task dap.TaskID) (kept, resealed uint64, err error)
+
+	Audit(ctx context.Context) ([]string, error)
 }
 
 // Open opens the data set of an aggregator, and makes it if there is none and the role may.
@@ -70,8 +110,12 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{db: db}
-	if err := s.identify(ctx, &opt); err != nil {
+	s := &Store{db: db, clock: opt.Clock}
+	if err = s.identify(ctx, &opt); err == nil {
+		s.setKey = segment.SetKeyOf(s.key)
+		s.keys, err = opt.Keys(ctx, s)
+	}
+	if err != nil {
 		db.Close()
 		return nil, err
 	}

@@ -19,6 +19,7 @@ import (
 type resourceRow struct {
 	store.Resource
 	row        int64
+	stepDigest []byte
 	unfinished bool // an aggregation job whose response holds its requests
 }
 
@@ -31,7 +32,7 @@ func findResource(tx *pgdb.Tx, t *task, kind store.Kind, statement string, by an
 	var problem string
 	var digest, sum []byte
 	found, err = tx.One(statement, []any{t.row, int(kind), by},
-		&r.row, &r.ID, &r.Body, &digest, &state, &step, &r.Response, &problem, &created, &r.unfinished, &sum)
+		&r.row, &r.ID, &r.Body, &digest, &state, &step, &r.stepDigest, &r.Response, &problem, &created, &r.unfinished, &sum)
 	if err != nil || !found {
 		return nil, false, err
 	}

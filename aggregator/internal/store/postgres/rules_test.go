@@ -22,7 +22,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
 
 func options(s *pgtest.Schema) postgres.Options {
-	return postgres.Options{Role: dap.RoleHelper, Party: "https://helper.example/", Database: pgdb.Options{
+	return postgres.Options{Role: dap.RoleHelper, Party: "https://helper.example/", Keys: keys, Database: pgdb.Options{
 		Connection: s.Owner, Schema: s.Name, Service: s.Role, Pause: time.Millisecond, Volatile: true,
 	}}
 }

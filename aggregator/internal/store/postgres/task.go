@@ -10,6 +10,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/vdaf"
 )
 
 // task is a row of the table task, as a transaction found it.
@@ -17,9 +18,13 @@ type task struct {
 	id       dap.TaskID
 	row      int64
 	mode     dap.BatchMode
+	least    uint64 // what the task has as its minimum
 	retired  bool
 	closedIn uint64
 }
+
+// minimum is the least count ever released.
+func (t *task) minimum() uint64 { return max(t.least, 1) }
 
 // How a transaction finds a task's row: to read it, to have it stay as it is, as commits
 // do side by side, to take turns with others but not with commits, or alone.
@@ -34,7 +39,7 @@ const (
 func find(tx *pgdb.Tx, how string, id dap.TaskID) (*task, error) {
 	t := &task{id: id}
 	var mode int
-	found, err := tx.One(how, []any{id[:]}, &t.row, &mode, &t.retired, &t.closedIn)
+	found, err := tx.One(how, []any{id[:]}, &t.row, &mode, &t.least, &t.retired, &t.closedIn)
 	if err == nil && !found {
 		err = fmt.Errorf("%w: task", store.ErrNotFound)
 	}
@@ -51,7 +56,7 @@ func live(tx *pgdb.Tx, how string, id dap.TaskID) (*task, error) {
 	return t, err
 }
 
-// PutTask implements [store.Tasks]. The VDAF is for commits, which there are not yet.
+// PutTask implements [store.Tasks].
 func (s *Store) PutTask(ctx context.Context, in *store.Task) error {
 	switch {
 	case in.VDAF == nil:
@@ -61,7 +66,7 @@ func (s *Store) PutTask(ctx context.Context, in *store.Task) error {
 	case in.TimePrecision > math.MaxInt64 || in.MinBatch > math.MaxInt64:
 		return errors.New("store: put task: time precision or minimum exceeds 63 bits")
 	}
-	return s.update(ctx, "put-task", func(tx *pgdb.Tx) error {
+	err := s.update(ctx, "put-task", func(tx *pgdb.Tx) error {
 		// Of two that come at once the second waits, and finds the first.
 		made, err := tx.Exec("put-task", in.ID[:], append([]byte{}, in.Config...), int(in.Mode), uint64(in.TimePrecision), in.MinBatch)
 		if err != nil || made == 1 {
@@ -78,6 +83,19 @@ func (s *Store) PutTask(ctx context.Context, in *store.Task) error {
 		}
 		return nil
 	})
+	if err == nil {
+		s.vdafs.Store(in.ID, in.VDAF)
+	}
+	return err
+}
+
+// vdaf is that of a task which this handle was told of.
+func (s *Store) vdaf(id dap.TaskID) (vdaf.VDAF, error) {
+	v, ok := s.vdafs.Load(id)
+	if !ok {
+		return nil, errors.New("store: task was not provisioned since the start")
+	}
+	return v.(vdaf.VDAF), nil
 }
 
 // Tasks implements [store.Tasks].

@@ -1,13 +1,13 @@
 -- name: find-resource
-SELECT id, resource_id, body, digest, state, step, response, problem, created, unfinished, answer_sum FROM resource
+SELECT id, resource_id, body, digest, state, step, step_digest, response, problem, created, unfinished, answer_sum FROM resource
 WHERE task = $1 AND kind = $2 AND resource_id = $3
 
 -- name: lock-resource
-SELECT id, resource_id, body, digest, state, step, response, problem, created, unfinished, answer_sum FROM resource
+SELECT id, resource_id, body, digest, state, step, step_digest, response, problem, created, unfinished, answer_sum FROM resource
 WHERE task = $1 AND kind = $2 AND resource_id = $3 FOR UPDATE
 
 -- name: find-digest
-SELECT id, resource_id, body, digest, state, step, response, problem, created, unfinished, answer_sum FROM resource
+SELECT id, resource_id, body, digest, state, step, step_digest, response, problem, created, unfinished, answer_sum FROM resource
 WHERE task = $1 AND kind = $2 AND digest = $3
 
 -- name: count-pending
@@ -63,3 +63,17 @@ LIMIT 1
 
 -- name: id-closed
 SELECT 1 FROM release WHERE task = $1 AND view = 0 AND batch_id = $2
+
+-- name: job-ready
+UPDATE resource SET state = 1, response = $2, body = CASE WHEN $3 THEN NULL ELSE body END, unfinished = NOT $3
+WHERE id = $1 AND state = 0
+
+-- name: job-advance
+UPDATE resource SET step = $2, step_digest = $3, response = $4, body = CASE WHEN $5 THEN NULL ELSE body END, unfinished = NOT $5
+WHERE id = $1 AND state = 1
+
+-- name: unfinished-jobs
+SELECT count(*) FROM resource WHERE kind = 1 AND (state = 0 AND body IS NOT NULL OR unfinished) AND created < $1
+
+-- name: answers-of-task
+SELECT id, response FROM resource WHERE task = $1 AND kind = 1 AND state = 1 AND id > $2 ORDER BY id LIMIT $3

@@ -5,7 +5,10 @@ INSERT INTO identity (resource_key, store_id, role, party) VALUES ($1, $2, $3, $
 SELECT resource_key, role, party FROM identity
 
 -- name: put-task
-INSERT INTO task (task_id, config, mode, time_precision, min_batch) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (task_id) DO NOTHING
+WITH made AS (
+  INSERT INTO task (task_id, config, mode, time_precision, min_batch) VALUES ($1, $2, $3, $4, $5)
+  ON CONFLICT (task_id) DO NOTHING RETURNING id)
+INSERT INTO replay (task) SELECT id FROM made
 
 -- name: task-config
 SELECT config, mode, time_precision, min_batch FROM task WHERE task_id = $1
@@ -14,13 +17,13 @@ SELECT config, mode, time_precision, min_batch FROM task WHERE task_id = $1
 SELECT task_id FROM task ORDER BY task_id
 
 -- name: task
-SELECT id, mode, retired IS NOT NULL, closed_in FROM task WHERE task_id = $1
+SELECT id, mode, min_batch, retired IS NOT NULL, closed_in FROM task WHERE task_id = $1
 
 -- name: share-task
-SELECT id, mode, retired IS NOT NULL, closed_in FROM task WHERE task_id = $1 FOR KEY SHARE
+SELECT id, mode, min_batch, retired IS NOT NULL, closed_in FROM task WHERE task_id = $1 FOR KEY SHARE
 
 -- name: task-in-turn
-SELECT id, mode, retired IS NOT NULL, closed_in FROM task WHERE task_id = $1 FOR NO KEY UPDATE
+SELECT id, mode, min_batch, retired IS NOT NULL, closed_in FROM task WHERE task_id = $1 FOR NO KEY UPDATE
 
 -- name: exclude-task
-SELECT id, mode, retired IS NOT NULL, closed_in FROM task WHERE task_id = $1 FOR UPDATE
+SELECT id, mode, min_batch, retired IS NOT NULL, closed_in FROM task WHERE task_id = $1 FOR UPDATE

@@ -1,0 +1,125 @@
+package postgres
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
+	"github.com/starling-agg/starling/dap"
+)
+
+// A flight is a commit under way, whose ids are neither aggregated nor free. It ends with
+// the transaction that appends its run; one that is gone before that was too long under way,
+// or the server crashed, and the commit begins again.
+type flight struct {
+	token [16]byte
+	seen  []bool // of each id: it is aggregated already
+	task  int64
+	due   bool // a merge of the task's runs
+}
+
+const (
+	// flightTime is how long a commit may take from its look at the runs to its end, and
+	// how long another one waits for it whose replica died.
+	flightTime = time.Minute
+	// flightPause is about how long a commit waits at first for another one with an id in
+	// common, doubled up to 64 times that.
+	flightPause = time.Millisecond
+	// cleanup bounds what is done after a caller's context may be over.
+	cleanup = 5 * time.Second
+)
+
+// errGrounded: the flight of a commit is gone.
+var errGrounded = errors.New("the commit was too long under way")
+
+// takeOff waits until no commit under way has one of the ids, finds out which are new, and
+// claims them all. A commit that waits has claimed nothing.
+func (s *Store) takeOff(ctx context.Context, id dap.TaskID, ids []dap.ReportID) (*flight, error) {
+	f := new(flight)
+	if _, err := rand.Read(f.token[:]); err != nil {
+		return nil, fmt.Errorf("store: random bytes: %w", err)
+	}
+	mine := ascending(ids)
+	for n := 0; ; n++ {
+		var busy bool
+		err := outcome("take-off", s.db.Pass(ctx, "take-off", func(tx *pgdb.Tx) (err error) {
+			busy, err = f.enter(tx, s, id, ids, mine)
+			return err
+		}))
+		if err != nil || !busy {
+			return f, err
+		}
+		timer := time.NewTimer(flightPause << min(n, 6))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, fmt.Errorf("store: a commit with the same reports is under way: %w", context.Cause(ctx))
+		case <-timer.C:
+		}
+	}
+}
+
+// enter is one look at the runs and flights of a task, in its turn.
+func (f *flight) enter(tx *pgdb.Tx, s *Store, id dap.TaskID, ids []dap.ReportID, mine []byte) (busy bool, err error) {
+	t, err := live(tx, reading, id)
+	if err != nil {
+		return false, err
+	}
+	var one int
+	found, err := tx.One("replay-turn", []any{t.row}, &one)
+	if err = expect(found, err, "turn of the task"); err != nil {
+		return false, err
+	}
+	if _, err := tx.Exec("drop-expired-flights", t.row); err != nil {
+		return false, err
+	}
+	// Flights come before runs: the ids of one that ends in between are in the runs.
+	err = tx.Each("flights", []any{t.row}, func(r pgdb.Row) error {
+		var theirs []byte
+		err := r.Scan(&theirs)
+		busy = busy || meet(mine, theirs)
+		return err
+	})
+	if err != nil || busy {
+		return busy, err
+	}
+	rs, err := s.load(tx, t.row)
+	if err != nil {
+		return false, err
+	}
+	f.task, f.due, f.seen = t.row, rs.plan() != nil, make([]bool, len(ids))
+	for i, id := range ids {
+		f.seen[i] = rs.has(id)
+	}
+	_, err = tx.Exec("put-flight", f.token[:], t.row, mine, int(flightTime/time.Second))
+	return false, err
+}
+
+// end is the part of the transaction that appends the flight's run.
+func (f *flight) end(tx *pgdb.Tx) error {
+	if f == nil {
+		return nil
+	}
+	n, err := tx.Exec("drop-flight", f.token[:])
+	if err == nil && n != 1 {
+		err = errGrounded
+	}
+	return err
+}
+
+// giveUp frees the ids of a commit that did not take place. Where that fails its flight ends
+// by the clock.
+func (s *Store) giveUp(ctx context.Context, f *flight) {
+	if f == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
+	defer cancel()
+	_ = s.db.Pass(ctx, "give-up", func(tx *pgdb.Tx) error {
+		_, err := tx.Exec("drop-flight", f.token[:])
+		return err
+	})
+}

@@ -1,0 +1,300 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/releases"
+	"github.com/starling-agg/starling/vdaf"
+)
+
+// selected is what a selection holds, batch by batch.
+type selected struct {
+	rows    []int64
+	batches map[int64]*batchSum
+	store.Frozen
+}
+
+// batchSum is a batch of a selection: the sum of its parts but for their shares.
+type batchSum struct {
+	of          store.Batch
+	reports     uint64
+	first, last uint64
+	checksum    dap.Checksum
+}
+
+// gather reads what a selection holds; ErrOverlap if any of it was released. The task is
+// held alone, so that nothing of it changes.
+func (t *task) gather(tx *pgdb.Tx, sel store.Selection) (*selected, error) {
+	if err := t.refuseOverlap(tx, sel); err != nil {
+		return nil, err
+	}
+	x := &selected{batches: make(map[int64]*batchSum), Frozen: store.Frozen{Selection: sel}}
+	statement, args := "batch-of-id", []any{t.row, sel.ID[:]}
+	if t.mode == dap.TimeInterval {
+		sp, err := spanOf(sel.Interval)
+		if err != nil {
+			return nil, err
+		}
+		statement, args = "batches-in-interval", []any{t.row, sp.first, sp.last}
+	}
+	err := tx.Each(statement, args, func(r pgdb.Row) error {
+		var row int64
+		var closed bool
+		var bucket uint64
+		var id []byte
+		if err := r.Scan(&row, &closed, &bucket, &id); err != nil {
+			return err
+		}
+		if closed {
+			return store.ErrOverlap
+		}
+		x.rows = append(x.rows, row)
+		x.batches[row] = &batchSum{of: batchOf(bucket, id)}
+		return nil
+	})
+	if err != nil || len(x.rows) == 0 {
+		return x, err
+	}
+	err = tx.Each("parts", []any{x.rows}, func(r pgdb.Row) error {
+		var p partRow
+		err := p.scan(r)
+		if err == nil {
+			x.batches[p.batch].add(&p)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return x, x.sum(t)
+}
+
+func (b *batchSum) add(p *partRow) {
+	if b.reports == 0 {
+		b.first, b.last = p.first, p.last
+	}
+	b.first, b.last = min(b.first, p.first), max(b.last, p.last)
+	b.reports += p.reports
+	b.checksum.Merge(p.checksum)
+}
+
+// sum adds the batches up.
+func (x *selected) sum(t *task) error {
+	var first, last uint64
+	for _, b := range x.batches {
+		if b.reports == 0 {
+			continue
+		}
+		if x.Count == 0 {
+			first, last = b.first, b.last
+		}
+		first, last = min(first, b.first), max(last, b.last)
+		x.Count += b.reports
+		x.Checksum.Merge(b.checksum)
+		if t.mode == dap.TimeInterval {
+			x.Fullest = max(x.Fullest, b.reports)
+		}
+	}
+	span, ok := dap.Span(dap.Time(first), dap.Time(last))
+	if !ok {
+		return errors.New("span of reports is reversed")
+	}
+	x.Span = span
+	return nil
+}
+
+// share adds up the shares of a selection, one at a time in memory.
+func (x *selected) share(tx *pgdb.Tx, t *task, keys Keys, v vdaf.VDAF) (*vdaf.AggShare, error) {
+	total := v.NewAggShare()
+	var reports uint64
+	err := tx.Each("shares", []any{x.rows}, func(r pgdb.Row) error {
+		var p partRow
+		var box, sum []byte
+		if err := p.scan(r, &p.key, &box, &sum); err != nil {
+			return err
+		}
+		p.of = x.batches[p.batch].of
+		share, err := t.open(keys, v, &p, box, sum)
+		if err != nil {
+			return err
+		}
+		defer share.Reset()
+		reports += p.reports
+		return total.Merge(share)
+	})
+	if err == nil && reports != x.Count {
+		err = errors.New("internal error: the parts of a selection changed")
+	}
+	return total, err
+}
+
+// Release closes a batch and stores the response; see [store.Releases]. There is no noise
+// that is correlated over releases yet.
+func (s *Store) Release(ctx context.Context, rel *store.Release) (response []byte, err error) {
+	switch {
+	case rel.Kind != store.KindCollection && rel.Kind != store.KindShare:
+		return nil, fmt.Errorf("store: release: resources of kind %d release nothing", rel.Kind)
+	case rel.Series != nil:
+		return nil, errors.New("store: release: this engine correlates no noise")
+	}
+	v, err := s.vdaf(rel.Task)
+	if err != nil {
+		return nil, err
+	}
+	err = s.update(ctx, "release", func(tx *pgdb.Tx) error {
+		response = nil
+		t, err := live(tx, reading, rel.Task)
+		if err != nil {
+			return err
+		}
+		r, err := mustResource(tx, t, rel.Kind, "lock-resource", rel.Resource)
+		if err != nil {
+			return err
+		}
+		switch r.State {
+		case store.Ready:
+			response = r.Response
+			return nil
+		case store.Failed:
+			return r.Problem
+		}
+		if t, err = live(tx, excluding, rel.Task); err != nil {
+			return err
+		}
+		if rel.Kind == store.KindCollection { // as its hold is now, under the task's lock
+			if r.Frozen, err = frozen(tx, t, r.row); err != nil {
+				return err
+			}
+		}
+		x, err := t.gather(tx, rel.Selection)
+		if err == nil {
+			err = t.releasable(x, r, rel)
+		}
+		if err != nil {
+			return err
+		}
+		sum, err := x.share(tx, t, s.keys, v)
+		if err != nil {
+			return err
+		}
+		var kept *store.Kept
+		if response, kept, err = build(rel, sum, x.Frozen); err != nil {
+			return err
+		}
+		if err := t.close(tx, r, rel, x, response); err != nil {
+			return err
+		}
+		return keep(tx, r.row, kept)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return response, nil
+}
+
+// releasable refuses what may not be given out.
+func (t *task) releasable(x *selected, r *resourceRow, rel *store.Release) error {
+	if rel.Kind == store.KindCollection {
+		switch {
+		case r.Frozen == nil || !bytes.Equal(r.Frozen.Selection.Encode(t.mode), rel.Selection.Encode(t.mode)):
+			return errors.New("the selection is not frozen")
+		case r.Frozen.Count != x.Count || r.Frozen.Checksum != x.Checksum:
+			return errors.New("internal error: a frozen batch changed")
+		}
+	}
+	switch {
+	case x.Count < t.minimum():
+		return store.ErrTooSmall
+	case x.Count != rel.Count || x.Checksum != rel.Checksum:
+		return store.ErrMismatch
+	}
+	return nil
+}
+
+// build has the caller make the response of a sum.
+func build(rel *store.Release, sum *vdaf.AggShare, f store.Frozen) (response []byte, kept *store.Kept, err error) {
+	var noise []int64
+	if rel.Draw != nil {
+		if noise, err = rel.Draw(sum, f); err != nil {
+			return nil, nil, fmt.Errorf("draw: %w", err)
+		}
+		defer clear(noise)
+	}
+	built, kept, err := rel.Build(sum, f, noise)
+	if err != nil {
+		return nil, nil, fmt.Errorf("build: %w", err)
+	}
+	return append([]byte{}, built...), kept, nil // never NULL, which would mean that there is none
+}
+
+// close is the part of a release's transaction in which a batch closes: response, ledger,
+// shares and hold change together. The turn to enter the ledger comes after all other locks
+// and is held for a few statements.
+func (t *task) close(tx *pgdb.Tx, r *resourceRow, rel *store.Release, x *selected, response []byte) error {
+	answer := sha256.Sum256(response)
+	n, err := tx.Exec("resource-ready", r.row, response, answer[:])
+	if err = expect(n == 1, err, "resource"); err != nil {
+		return err
+	}
+	if err := x.close(tx); err != nil {
+		return err
+	}
+	if _, err := tx.Exec("drop-hold", r.row); err != nil {
+		return err
+	}
+	var first, last, id any
+	var sp span
+	batch := releases.ID(rel.Selection.ID)
+	if id = rel.Selection.ID[:]; t.mode == dap.TimeInterval {
+		if sp, err = spanOf(rel.Selection.Interval); err != nil {
+			return err
+		}
+		first, last, id = sp.first, sp.last, nil
+		batch = releases.Units(rel.Selection.Interval)
+	}
+	position, chain, err := t.lastRelease(tx)
+	if err != nil {
+		return err
+	}
+	position++
+	chain = chain.Next(&releases.Release{Batch: batch, Count: x.Count, Answer: answer})
+	var seq uint64
+	var before []byte
+	found, err := tx.One("head", nil, &seq, &before)
+	if err = expect(found, err, "head of the ledger"); err != nil {
+		return err
+	}
+	seq++
+	total := releases.Total(before).Next(chain)
+	n, err = tx.Exec("put-release", seq, t.row, int(rel.Kind), rel.Resource, first, last, id, x.Count, x.Checksum[:], rel.Debit,
+		position, answer[:], chain[:], total[:])
+	if err = expect(n == 1, err, "task"); err != nil {
+		return err
+	}
+	n, err = tx.Exec("move-head", seq, total[:])
+	return expect(n == 1, err, "head of the ledger")
+}
+
+// close notes the numbers of each batch in its row, and erases its shares.
+func (x *selected) close(tx *pgdb.Tx) error {
+	var reports, first, last []int64
+	var checksums [][]byte
+	for _, row := range x.rows {
+		b := x.batches[row]
+		reports, first, last = append(reports, int64(b.reports)), append(first, int64(b.first)), append(last, int64(b.last))
+		checksums = append(checksums, b.checksum[:])
+	}
+	n, err := tx.Exec("close-batches", x.rows, reports, first, last, checksums)
+	if err = expect(n == int64(len(x.rows)), err, "batches of a selection"); err != nil {
+		return err
+	}
+	_, err = tx.Exec("drop-parts", x.rows)
+	return err
+}
