@@ -134,7 +134,7 @@ func (in *Inbox) marks() (map[disk.LogID]int64, error) {
 	}
 	marks := make(map[disk.LogID]int64)
 	for _, e := range entries {
-		name, isLog := in.logName(e)
+		name, _, isLog := in.logName(e)
 		if !isLog {
 			continue
 		}

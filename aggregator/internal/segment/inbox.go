@@ -2,6 +2,8 @@ package segment
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -149,12 +151,10 @@ func (in *Inbox) takeOver(ctx context.Context) error {
 	there := make(map[disk.LogID]bool)
 	headless := make(map[string]int64) // bytes, by name, of files that no header names
 	for _, e := range entries {
-		name, isLog := in.logName(e)
+		name, seq, isLog := in.logName(e)
 		if !isLog {
 			continue
 		}
-		// logName has read it
-		seq, _ := strconv.ParseUint(strings.TrimSuffix(e.Name, logSuffix), 16, 64)
 		in.seq = max(in.seq, seq)
 		id, _, err := disk.ReadLogHeader(in.fs, name)
 		isEmpty := e.Size <= disk.LogHeaderSize && marks[id] <= disk.LogHeaderSize
@@ -188,8 +188,7 @@ func (in *Inbox) takeOver(ctx context.Context) error {
 		case isHeadless:
 			delete(headless, log.File)
 		default:
-			in.seq++
-			log.File = in.fileName(in.seq)
+			log.File = in.newName()
 		}
 		if size <= disk.LogHeaderSize {
 			if err := standIn(in.fs, log, marks[log.ID]); err != nil {
@@ -230,15 +229,28 @@ func (in *Inbox) begun(but disk.LogID) (logs []Begun) {
 
 const logSuffix = ".log"
 
-// logName is the name of a log in the folder; false for what is none.
-func (in *Inbox) logName(e disk.Entry) (name string, ok bool) {
+// logName is the name of a log in the folder, and its number; false for what is none.
+func (in *Inbox) logName(e disk.Entry) (name string, seq uint64, ok bool) {
 	base, isLog := strings.CutSuffix(e.Name, logSuffix)
-	_, err := strconv.ParseUint(base, 16, 64)
-	return path.Join(in.opt.Dir, e.Name), isLog && err == nil && !e.Dir
+	number, own, isNamed := strings.Cut(base, "-")
+	seq, err := strconv.ParseUint(number, 16, 64)
+	random, badHex := hex.DecodeString(own)
+	isLog = isLog && isNamed && err == nil && badHex == nil && len(random) == logNonce && !e.Dir
+	return path.Join(in.opt.Dir, e.Name), seq, isLog
 }
 
-func (in *Inbox) fileName(seq uint64) string {
-	return path.Join(in.opt.Dir, fmt.Sprintf("%016x%s", seq, logSuffix))
+// logNonce is how many random bytes a log's name has.
+const logNonce = 16
+
+// newName is the name of a log that comes after all others. The number orders them while
+// they are there, and begins again where there is none: what rows and tombstones say of a
+// log that is gone is told from the others by the random bytes. in.mu must be held, or in
+// not yet shared.
+func (in *Inbox) newName() string {
+	in.seq++
+	var own [logNonce]byte
+	rand.Read(own[:]) // never fails
+	return path.Join(in.opt.Dir, fmt.Sprintf("%016x-%x%s", in.seq, own, logSuffix))
 }
 
 // retire hands the log of an earlier life to the sorter. in must not be shared yet.
@@ -251,8 +263,7 @@ func (in *Inbox) retire(log closedLog) {
 // begin makes a new log where there is none. in.rotate must be held, or in not yet shared.
 func (in *Inbox) begin() error {
 	in.mu.Lock()
-	in.seq++
-	name := in.fileName(in.seq)
+	name := in.newName()
 	in.mu.Unlock()
 	log, err := disk.CreateLog(in.fs, name, in.opt.Log)
 	if err != nil {
@@ -318,8 +329,13 @@ func (in *Inbox) note(entries []Entry) {
 // unrotated is the error of a file that could not be closed for the sorter.
 func (in *Inbox) unrotated(err error) error {
 	in.mu.Lock()
-	defer in.mu.Unlock()
-	return &LogError{Name: in.fileName(in.seq), Err: err, tasks: maps.Clone(in.tasks)}
+	log, tasks := in.log, maps.Clone(in.tasks)
+	in.mu.Unlock()
+	name := in.opt.Dir
+	if log != nil {
+		name = log.State().Name // waits for a sync, which in.mu must not
+	}
+	return &LogError{Name: name, Err: err, tasks: tasks}
 }
 
 // reserve applies back-pressure. One call larger than the limit is let through when
@@ -472,8 +488,7 @@ func (in *Inbox) rotateLocked() error {
 	// already closed, which costs an idle look of the sorter; the other way round one
 	// would be forgotten.
 	in.oldest, in.current = time.Time{}, 0
-	in.seq++
-	name := in.fileName(in.seq)
+	name := in.newName()
 	in.mu.Unlock()
 	if log.State().Records == 0 {
 		return nil
