@@ -172,6 +172,7 @@ func (l *Leader) openFiles(ctx context.Context) (err error) {
 	}}
 	l.inbox, err = segment.OpenInbox(ctx, l.opt.FS, counted, segment.InboxOptions{
 		Dir: inboxDir, Unnamed: unnamed, MaxReport: int(l.opt.Limits.UploadBody), MaxInFlight: l.opt.Limits.InFlight,
+		JobBytes: l.opt.SegmentBytes, JobReports: l.opt.SegmentReports,
 		Log: disk.LogOptions{Clock: l.opt.Clock, Failpoints: l.opt.Failpoints, MaxRecord: 2 * int(l.opt.Limits.UploadBody)},
 	})
 	if err != nil {

@@ -97,20 +97,18 @@ func countLeft(b []byte, by map[TaskID]int) bool {
 		}
 		task, count := TaskID(b), binary.BigEndian.Uint32(b[40:])
 		b = b[blockHeader:]
-		if uint64(count)*entryHeader > uint64(len(b)) {
+		if uint64(count)*reportEntry > uint64(len(b)) {
 			return false
 		}
 		by[task] += int(count)
-		for range count {
-			if len(b) < entryHeader {
-				return false
-			}
-			length := binary.BigEndian.Uint32(b[16:])
-			if b = b[entryHeader:]; uint64(length) > uint64(len(b)) {
-				return false
-			}
-			b = b[length:]
+		body := uint64(0)
+		for i := range uint64(count) {
+			body += uint64(binary.BigEndian.Uint32(b[i*reportEntry+16:]))
 		}
+		if b = b[uint64(count)*reportEntry:]; body > uint64(len(b)) {
+			return false
+		}
+		b = b[body:]
 	}
 	return true
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/crc32"
 )
 
 // TaskID is DAP's task id.
@@ -30,22 +31,23 @@ var (
 	ErrForeign  = errors.New("segment: reports of a task that was never provisioned here")
 )
 
-// A record of the log is a sequence of blocks, one per run of entries with the same task
-// and batch bucket:
+// A record of the log is a sequence of blocks. One is of entries with the same task and
+// batch bucket that came one after the other, and no more than one job takes:
 //
-//	task 32 | bucket u64 | count u32 | count × (report id 16 | length u32 | report)
-const (
-	blockHeader = 32 + 8 + 4
-	entryHeader = 16 + 4
-)
+//	task 32 | bucket u64 | count u32 | piece of a slice
+//
+// A piece is what an object has of a slice, too: count times (report id 16 | length u32 |
+// CRC-32C of the report u32), then the reports.
+const blockHeader = 32 + 8 + 4
 
 // encodedSize bounds what an entry takes in a record.
-func (e *Entry) encodedSize() int { return blockHeader + entryHeader + len(e.Report) }
+func (e *Entry) encodedSize() int { return blockHeader + reportEntry + len(e.Report) }
 
 // recordParts are the parts of a record of entries, to be written one after the other:
-// heads, and between them the reports, which are not copied.
-func recordParts(entries []Entry) [][]byte {
-	heads := make([]byte, 0, len(entries)*(blockHeader+entryHeader))
+// heads and tables, and between them the reports, which are not copied. A block has at
+// most maxBytes bytes of reports and maxReports reports; a report that is larger is alone.
+func recordParts(entries []Entry, maxBytes, maxReports int) [][]byte {
+	heads := make([]byte, 0, len(entries)*(blockHeader+reportEntry))
 	parts := make([][]byte, 0, 2*len(entries))
 	for start := 0; start < len(entries); {
 		first := &entries[start]
@@ -53,45 +55,83 @@ func recordParts(entries []Entry) [][]byte {
 		for end < len(entries) && entries[end].TaskID == first.TaskID && entries[end].Bucket == first.Bucket {
 			end++
 		}
-		at := len(heads)
-		heads = append(heads, first.TaskID[:]...)
-		heads = binary.BigEndian.AppendUint64(heads, first.Bucket)
-		heads = binary.BigEndian.AppendUint32(heads, uint32(end-start))
-		for i := start; i < end; i++ {
-			heads = append(heads, entries[i].ReportID[:]...)
-			heads = binary.BigEndian.AppendUint32(heads, uint32(len(entries[i].Report)))
-			parts = append(parts, heads[at:], entries[i].Report)
-			at = len(heads)
+		for block := range cutGroup(entries[start:end], maxBytes, maxReports) {
+			at := len(heads)
+			heads = append(heads, first.TaskID[:]...)
+			heads = binary.BigEndian.AppendUint64(heads, first.Bucket)
+			heads = binary.BigEndian.AppendUint32(heads, uint32(len(block)))
+			for i := range block {
+				heads = append(heads, block[i].ReportID[:]...)
+				heads = binary.BigEndian.AppendUint32(heads, uint32(len(block[i].Report)))
+				heads = binary.BigEndian.AppendUint32(heads, crc32.Checksum(block[i].Report, castagnoli))
+			}
+			parts = append(parts, heads[at:])
+			for i := range block {
+				parts = append(parts, block[i].Report)
+			}
 		}
 		start = end
 	}
 	return parts
 }
 
-// readEntries appends the entries of a record to entries; their reports alias b.
-func readEntries(entries []Entry, b []byte) ([]Entry, error) {
-	bad := func() ([]Entry, error) { return entries, fmt.Errorf("%w: malformed log record", ErrCorrupt) }
-	for len(b) > 0 {
-		if len(b) < blockHeader {
-			return bad()
+// block is one of a record.
+type block struct {
+	place
+	count int
+	table []byte
+	body  []byte // the reports, one after the other
+}
+
+// length is that of report i.
+func (b *block) length(i int) int {
+	return int(binary.BigEndian.Uint32(b.table[i*reportEntry+16:]))
+}
+
+// cutBlock takes the first block off a record. The reports are not compared with their
+// checksums: a record's own covers them here.
+func cutBlock(record []byte) (b block, rest []byte, err error) {
+	bad := func() (block, []byte, error) {
+		return block{}, nil, fmt.Errorf("%w: malformed log record", ErrCorrupt)
+	}
+	if len(record) < blockHeader {
+		return bad()
+	}
+	b.place = place{TaskID(record), binary.BigEndian.Uint64(record[32:])}
+	count := uint64(binary.BigEndian.Uint32(record[40:]))
+	record = record[blockHeader:]
+	if count == 0 || count*reportEntry > uint64(len(record)) {
+		return bad()
+	}
+	b.count = int(count)
+	b.table, record = record[:count*reportEntry], record[count*reportEntry:]
+	body := uint64(0)
+	for i := range b.count {
+		body += uint64(b.length(i))
+	}
+	if body > uint64(len(record)) {
+		return bad()
+	}
+	b.body = record[:body]
+	return b, record[body:], nil
+}
+
+// readEntries appends the entries of a record to entries; their reports alias it.
+func readEntries(entries []Entry, record []byte) ([]Entry, error) {
+	for len(record) > 0 {
+		b, rest, err := cutBlock(record)
+		if err != nil {
+			return entries, err
 		}
-		e := Entry{TaskID: TaskID(b), Bucket: binary.BigEndian.Uint64(b[32:])}
-		count := binary.BigEndian.Uint32(b[40:])
-		b = b[blockHeader:]
-		for range count {
-			if len(b) < entryHeader {
-				return bad()
-			}
-			e.ReportID = ReportID(b)
-			length := binary.BigEndian.Uint32(b[16:])
-			b = b[entryHeader:]
-			if uint64(length) > uint64(len(b)) {
-				return bad()
-			}
-			e.Report = b[:length:length]
-			b = b[length:]
-			entries = append(entries, e)
+		at := 0
+		for i := range b.count {
+			end := at + b.length(i)
+			entries = append(entries, Entry{
+				TaskID: b.task, Bucket: b.bucket, ReportID: ReportID(b.table[i*reportEntry:]), Report: b.body[at:end:end],
+			})
+			at = end
 		}
+		record = rest
 	}
 	return entries, nil
 }

@@ -32,6 +32,9 @@ type InboxOptions struct {
 	// RotateBytes closes a log file and hands it to the sorter once it holds so much;
 	// default 4 MiB.
 	RotateBytes int64
+	// JobBytes and JobReports bound what of one request is kept as one piece: what a job
+	// takes; see [SorterOptions]. Default the same.
+	JobBytes, JobReports int
 	// Unnamed are segment files that no row names: a log that was noted, and from which one
 	// of them was cut, was sorted, and the row went back.
 	Unnamed []string
@@ -56,13 +59,19 @@ func (o *InboxOptions) Validate() error {
 	if o.RotateBytes == 0 {
 		o.RotateBytes = 4 << 20
 	}
+	if o.JobBytes == 0 {
+		o.JobBytes = DefaultBytes
+	}
+	if o.JobReports == 0 {
+		o.JobReports = DefaultReports
+	}
 	if err := o.Log.Validate(); err != nil {
 		return err
 	}
 	switch {
-	case o.MaxReport < 0 || o.MaxReport > o.Log.MaxRecord-blockHeader-entryHeader:
+	case o.MaxReport < 0 || o.MaxReport > o.Log.MaxRecord-blockHeader-reportEntry:
 		return fmt.Errorf("segment: MaxReport %d does not fit into a log record of %d", o.MaxReport, o.Log.MaxRecord)
-	case o.MaxInFlight < 0 || o.MaxUnsorted < 0 || o.RotateBytes < 0:
+	case o.MaxInFlight < 0 || o.MaxUnsorted < 0 || o.RotateBytes < 0 || o.JobBytes < 0 || o.JobReports < 0:
 		return errors.New("segment: negative limit")
 	}
 	return disk.CheckName(o.Dir)
@@ -302,7 +311,7 @@ func (in *Inbox) Put(ctx context.Context, entries []Entry) error {
 			n++
 		}
 		in.note(entries[:n])
-		if err := in.append(ctx, recordParts(entries[:n])); err != nil {
+		if err := in.append(ctx, recordParts(entries[:n], in.opt.JobBytes, in.opt.JobReports)); err != nil {
 			return err
 		}
 		in.came(entries[:n])

@@ -484,8 +484,13 @@ func TestRunSortsWithinLatency(t *testing.T) {
 }
 
 func FuzzReadEntries(f *testing.F) {
-	f.Add(bytes.Join(recordParts(testEntries(0, 5)), nil))
-	f.Add([]byte{})
+	whole := bytes.Join(recordParts(testEntries(0, 5), DefaultBytes, DefaultReports), nil)
+	f.Add(whole)
+	for n := range whole { // an end that is missing, of whatever
+		if n%7 == 0 {
+			f.Add(whole[:n])
+		}
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		entries, err := readEntries(nil, b)
 		if err != nil {
@@ -494,7 +499,7 @@ func FuzzReadEntries(f *testing.F) {
 			}
 			return
 		}
-		again, err := readEntries(nil, bytes.Join(recordParts(entries), nil))
+		again, err := readEntries(nil, bytes.Join(recordParts(entries, DefaultBytes, DefaultReports), nil))
 		if err != nil || fmt.Sprint(again) != fmt.Sprint(entries) {
 			t.Errorf("entries changed on the way: %v", err)
 		}
