@@ -14,8 +14,10 @@ type Scan struct {
 	// payloads in order, up to the first bad frame; they alias one buffer that the caller
 	// owns
 	Records [][]byte
-	Valid   int64 // bytes up to the end of the last of them
-	Cut     int64 // bytes behind it, that are no records or stand behind such
+	// At is where each of them, and each of Behind after them, begins in the file
+	At    []int64
+	Valid int64 // bytes up to the end of the last of them
+	Cut   int64 // bytes behind it, that are no records or stand behind such
 	// Damaged: a good frame behind the cut says that the bytes at the cut had been
 	// durable. Acknowledged records are lost; a mere power loss cannot do that.
 	Damaged bool
@@ -81,6 +83,7 @@ func ScanLogInto(fsys FS, name string, buf []byte) (Scan, error) {
 	size, known := int64(len(file)), int64(0) // so far the file was once durable
 	for at := s.Valid; at < size; {
 		if payload, durable, ok := readFrame(file, h.id, at); ok {
+			s.At = append(s.At, at+FrameOverhead)
 			if len(s.Gaps) == 0 {
 				s.Records = append(s.Records, payload)
 			} else {

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/starling-agg/starling/aggregator/internal/payload"
+	"github.com/starling-agg/starling/internal/buffer"
 	"github.com/starling-agg/starling/internal/disk"
 )
 
@@ -84,6 +86,85 @@ func BenchmarkSort(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// BenchmarkLog takes a log of 4 MiB, one report of 232 bytes a request, from its file to
+// reports for jobs: by segments, which are written and read, and by slices, which are
+// listed and read where they are. Rows cost nothing here; what the pieces take in them is
+// reported.
+func BenchmarkLog(b *testing.B) {
+	const size, reports = 232, 4 << 20 / (232 + blockHeader + reportEntry + disk.FrameOverhead)
+	fsys := benchOS(b)
+	log, err := disk.CreateLog(fsys, "a.log", disk.LogOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var appends sync.WaitGroup
+	for i := range reports {
+		e := Entry{Bucket: 3600, Report: make([]byte, size)}
+		binary.BigEndian.PutUint64(e.ReportID[:], uint64(i))
+		appends.Go(func() {
+			if err := log.Append(context.Background(), recordParts([]Entry{e}, DefaultBytes, DefaultReports)...); err != nil {
+				b.Error(err)
+			}
+		})
+	}
+	appends.Wait()
+	if err := log.Close(); err != nil {
+		b.Fatal(err)
+	}
+	scanned := func() disk.Scan {
+		scan, err := disk.ScanLog(fsys, "a.log")
+		if err != nil || len(scan.Records) != reports {
+			b.Fatal(len(scan.Records), err)
+		}
+		return scan
+	}
+	perReport := func(b *testing.B) {
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/reports, "ns/report")
+	}
+	b.Run("segments", func(b *testing.B) {
+		for b.Loop() {
+			entries, err := decode(scanned().Records)
+			if err != nil {
+				b.Fatal(err)
+			}
+			for _, g := range group(entries) {
+				for part := range cutGroup(g.entries, DefaultBytes, DefaultReports) {
+					content, meta := encode(part)
+					meta.Name = "a.seg"
+					if err := disk.WriteFile(fsys, meta.Name, content); err != nil {
+						b.Fatal(err)
+					}
+					buffer.Put(content)
+					s, err := Open(fsys, meta)
+					if err != nil {
+						b.Fatal(err)
+					}
+					s.Close()
+				}
+			}
+		}
+		perReport(b)
+	})
+	b.Run("slices", func(b *testing.B) {
+		store, pieces := payload.OpenFiles(fsys), 0
+		for b.Loop() {
+			scan := scanned()
+			list, _ := logSlices("a.log", &scan, 0, DefaultBytes, DefaultReports)
+			pieces = 0
+			for _, s := range list {
+				pieces += len(AppendPieces(nil, s.Pieces))
+				r, err := OpenSlices(b.Context(), store, []Slice{s})
+				if err != nil {
+					b.Fatal(err)
+				}
+				r.Close()
+			}
+		}
+		perReport(b)
+		b.ReportMetric(float64(pieces)/reports, "rowB/report")
+	})
 }
 
 // BenchmarkFilterNew asks for 1000 new ids against a million known ones in 5 runs.

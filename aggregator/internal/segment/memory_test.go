@@ -8,8 +8,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/starling-agg/starling/aggregator/internal/payload"
 	"github.com/starling-agg/starling/internal/buffer"
 	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/disk/disktest"
 )
 
 // TestBacklogMemory: what the way from log to job keeps in memory does not grow with the
@@ -102,6 +104,57 @@ func liveAt(t *testing.T, logs, largest int) (live int64) {
 		s.Close()
 	}
 	return live
+}
+
+// TestJobMemory: a job's reports take the bytes of its slices once, and little beside, of
+// however many pieces and logs.
+func TestJobMemory(t *testing.T) {
+	mem := disktest.NewMem(1)
+	var list []Slice
+	size, reports := 0, 0
+	for range 3 {
+		log, err := OpenInbox(t.Context(), mem, newRows(), InboxOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := log.log.State().Name
+		for i := range 500 {
+			var e [4]Entry
+			for j := range e {
+				reports++
+				e[j] = Entry{Bucket: uint64(j % 2), Report: make([]byte, 1<<10)}
+				binary.BigEndian.PutUint64(e[j].ReportID[:], uint64(reports))
+			}
+			if err := log.Put(t.Context(), e[:1+3*(i%2)]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+		scan, err := disk.ScanLog(mem, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, _ := logSlices(name, &scan, 0, DefaultBytes, DefaultReports)
+		list = append(list, all[0])
+		size += int(all[0].Size())
+	}
+	reports = list[0].Count + list[1].Count + list[2].Count
+	store := payload.OpenFiles(mem)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	r, err := OpenSlices(t.Context(), store, list)
+	runtime.ReadMemStats(&after)
+	if err != nil || r.Len() != reports {
+		t.Fatal(r, err)
+	}
+	took := int(after.TotalAlloc - before.TotalAlloc)
+	t.Logf("%d reports of %d bytes in %d pieces: %d KiB", reports, size, len(list[0].Pieces)*len(list), took>>10)
+	if most := buffer.Size(size) + 120*reports + len(list)*spanBytes + 64<<10; took > most {
+		t.Errorf("%d bytes allocated, at most %d may be", took, most)
+	}
+	r.Close()
 }
 
 // liveNow is how many bytes the collector has to leave.

@@ -13,7 +13,6 @@ import (
 	"slices"
 
 	"github.com/starling-agg/starling/aggregator/internal/payload"
-	"github.com/starling-agg/starling/internal/buffer"
 	"github.com/starling-agg/starling/internal/wire"
 )
 
@@ -29,9 +28,8 @@ import (
 //	slices, in the order of the directory, by task and bucket:
 //	  count × (report id 16 | length u32 | CRC-32C of the report u32), then the reports
 //
-// The sum of a slice is SHA-256("starling slice v1" || task || batch bucket || the table
-// of its reports): a row takes no other slice for its own, whatever an object store
-// answers. Reports are under what costs next to nothing, for those that devices sealed
+// The sum of a slice is that of its row ([Slice]): a row takes no other slice for its own,
+// whatever an object store answers. Reports are under what costs next to nothing, for those that devices sealed
 // are authentic by themselves, or do not open. The directory repeats what the rows have,
 // for the day on which they are lost.
 const (
@@ -44,7 +42,7 @@ const (
 	reportEntry  = 16 + 4 + 4
 )
 
-// slice is what a row keeps of one.
+// slice is an entry of the directory.
 type slice struct {
 	object     string // its name
 	offset     int64  // in the object
@@ -118,14 +116,12 @@ func (r *reportRow) code(c *wire.Coder) {
 	c.Check(r.length > 0, "an empty report")
 }
 
-// sumOf is the sum of a slice with a table of reports.
-func (s *slice) sumOf(table []byte) Sum {
-	h := sha256.New()
-	h.Write([]byte(sliceDomain))
-	h.Write(s.task[:])
-	h.Write(binary.BigEndian.AppendUint64(nil, s.bucket))
-	h.Write(table)
-	return Sum(h.Sum(nil))
+// row is what a row keeps of the slice.
+func (s *slice) row(came int64) Slice {
+	return Slice{
+		Object: s.object, Pieces: []Piece{{s.offset, s.length, s.count}}, TaskID: s.task, Bucket: s.bucket,
+		Count: int(s.count), Duplicates: int(s.duplicates), Sum: s.sum, Came: came,
+	}
 }
 
 // cutObject lays out an object of entries, in parts to be written one after the other,
@@ -156,19 +152,28 @@ func cutObject(object string, entries []Entry, maxBytes, maxReports int) (parts 
 				return nil, nil, fmt.Errorf("segment: cut %s: %w: over %d bytes in one object", object, ErrTooLarge, size)
 			}
 			parts[at] = table
-			s.length, s.sum = uint32(length), s.sumOf(table)
+			sum := sliceSum(s.task, s.bucket)
+			sum.Write(table)
+			s.length, s.sum = uint32(length), Sum(sum.Sum(nil))
 			d = append(d, s)
 		}
 	}
+	if parts[0], err = d.head(object); err != nil {
+		return nil, nil, fmt.Errorf("segment: cut %s: %w", object, err)
+	}
+	return parts, d, nil
+}
+
+// head is the head of an object of these slices, which are in their place then.
+func (d *directory) head(object string) ([]byte, error) {
 	head, err := wire.Append(nil, ErrCorrupt, d.code)
 	if n := d.place(object); err == nil && n > payload.MaxObject {
 		err = fmt.Errorf("%w: %d bytes in one object", ErrTooLarge, n)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("segment: cut %s: %w", object, err)
+		return nil, err
 	}
-	parts[0] = wire.AppendSum(head, 0)
-	return parts, d, nil
+	return wire.AppendSum(head, 0), nil
 }
 
 // headLength says how long the head of an object is that begins so.
@@ -257,83 +262,4 @@ func readFull(ctx context.Context, store payload.Store, object string, p []byte,
 		return fmt.Errorf("%w: it ends %d bytes early", ErrCorrupt, len(p)-n)
 	}
 	return err
-}
-
-// openedSlice is a slice in memory, immutable.
-type openedSlice struct {
-	slice
-	rows    []reportRow
-	offsets []int  // of the reports in data
-	data    []byte // all of the slice; nil once closed
-}
-
-// openSlice reads a slice and verifies it against the row that names it, every byte. The
-// error matches [ErrCorrupt] if it differs, payload's ErrNotFound if the object is gone,
-// and what the store said where that did not answer. [openedSlice.close] gives the memory
-// back.
-func openSlice(ctx context.Context, store payload.Store, s slice) (*openedSlice, error) {
-	if s.length > payload.MaxObject {
-		return nil, fmt.Errorf("segment: open %s: %w: larger than any object", &s, ErrCorrupt)
-	}
-	data := buffer.Get(int(s.length))[:s.length]
-	err := readFull(ctx, store, s.object, data, s.offset)
-	if err == nil {
-		var o *openedSlice
-		if o, err = parseSlice(s, data); err == nil {
-			return o, nil
-		}
-	}
-	buffer.Put(data)
-	return nil, fmt.Errorf("segment: open %s: %w", &s, err)
-}
-
-// parseSlice is what data holds, if that is the slice.
-func parseSlice(s slice, data []byte) (*openedSlice, error) {
-	end := uint64(s.count) * reportEntry
-	if end > uint64(len(data)) {
-		return nil, fmt.Errorf("%w: %d reports in %d bytes", ErrCorrupt, s.count, len(data))
-	}
-	if s.sumOf(data[:end]) != s.sum {
-		return nil, fmt.Errorf("%w: not the slice of this row", ErrCorrupt)
-	}
-	o := &openedSlice{slice: s, data: data, rows: make([]reportRow, 0, s.count), offsets: make([]int, 0, s.count)}
-	err := wire.Read(data[:end], ErrCorrupt, func(c *wire.Coder) {
-		wire.Items(c, &o.rows, func(_ int, r *reportRow) { r.code(c) })
-	})
-	if err != nil {
-		return nil, err
-	}
-	at := end
-	for i := range o.rows {
-		length := uint64(o.rows[i].length)
-		if length > uint64(len(data))-at {
-			return nil, fmt.Errorf("%w: report %d ends behind its slice", ErrCorrupt, i)
-		}
-		if crc32.Checksum(data[at:at+length], castagnoli) != o.rows[i].crc {
-			return nil, fmt.Errorf("%w: wrong checksum of report %d", ErrCorrupt, i)
-		}
-		o.offsets = append(o.offsets, int(at))
-		at += length
-	}
-	if at != uint64(len(data)) {
-		return nil, fmt.Errorf("%w: %d bytes behind the last report", ErrCorrupt, uint64(len(data))-at)
-	}
-	return o, nil
-}
-
-// id is the id of report i. Ids within a slice are distinct; two slices of one batch
-// bucket may have one in common.
-func (o *openedSlice) id(i int) ReportID { return o.rows[i].id }
-
-// report is report i as the client sent it. It aliases the slice's one buffer.
-func (o *openedSlice) report(i int) []byte {
-	at, length := o.offsets[i], int(o.rows[i].length)
-	return o.data[at : at+length : at+length]
-}
-
-// close gives the memory back for others to use: nothing that report returned may be read
-// any more.
-func (o *openedSlice) close() {
-	buffer.Put(o.data)
-	o.data = nil
 }

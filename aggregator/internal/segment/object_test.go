@@ -43,6 +43,11 @@ func putObject(t testing.TB, store payload.Store, name string, entries []Entry) 
 	return d
 }
 
+// openOne opens a slice of an object, alone.
+func openOne(ctx context.Context, store payload.Store, s slice) (*Reports, error) {
+	return OpenSlices(ctx, store, []Slice{s.row(0)})
+}
+
 func objectBytes(t testing.TB, store payload.Store, name string) []byte {
 	t.Helper()
 	size, err := store.Size(context.Background(), name)
@@ -74,23 +79,23 @@ func TestObject(t *testing.T) {
 	seen := make(map[member]bool)
 	for _, s := range d {
 		duplicates += s.duplicates
-		o, err := openSlice(t.Context(), store, s)
+		o, err := openOne(t.Context(), store, s)
 		if err != nil {
 			t.Fatal(err)
 		}
 		last := -1
 		for i := range int(s.count) {
 			at := slices.IndexFunc(entries, func(e Entry) bool {
-				return e.TaskID == s.task && e.Bucket == s.bucket && e.ReportID == o.id(i) && bytes.Equal(e.Report, o.report(i))
+				return e.TaskID == s.task && e.Bucket == s.bucket && e.ReportID == o.ReportID(i) && bytes.Equal(e.Report, o.Report(i))
 			})
-			key := member{place{s.task, s.bucket}, o.id(i)}
+			key := member{place{s.task, s.bucket}, o.ReportID(i)}
 			if at <= last || at >= 40 || seen[key] {
 				t.Errorf("%v has entry %d after %d", &s, at, last)
 			}
 			last, seen[key] = at, true
 			found++
 		}
-		o.close()
+		o.Close()
 	}
 	if found != 40 || duplicates != 3 {
 		t.Errorf("%d reports, %d duplicates; want 40 and 3", found, duplicates)
@@ -191,14 +196,14 @@ func TestObjectDamage(t *testing.T) {
 			t.Errorf("%s: the head is not: %v", what, err)
 		}
 		for _, s := range d {
-			o, err := openSlice(t.Context(), store, s)
+			o, err := openOne(t.Context(), store, s)
 			switch sliceHit := hit(s.offset, s.offset+int64(s.length)); {
 			case sliceHit && !errors.Is(err, ErrCorrupt):
 				t.Errorf("%s: %v is taken: %v", what, &s, err)
 			case !sliceHit && err != nil:
 				t.Errorf("%s: %v is not: %v", what, &s, err)
 			case err == nil:
-				o.close()
+				o.Close()
 			}
 		}
 	}
@@ -236,7 +241,7 @@ func TestForeignSlice(t *testing.T) {
 		if other.length != mine.length || other.offset != mine.offset {
 			t.Fatal("the other slice is not in its place")
 		}
-		if _, err := openSlice(t.Context(), store, mine); !errors.Is(err, ErrCorrupt) {
+		if _, err := openOne(t.Context(), store, mine); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("another %s: %v", what, err)
 		}
 	}
@@ -247,7 +252,7 @@ func TestForeignSlice(t *testing.T) {
 	} {
 		row := mine
 		change(&row)
-		if _, err := openSlice(t.Context(), store, row); !errors.Is(err, ErrCorrupt) {
+		if _, err := openOne(t.Context(), store, row); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -281,7 +286,7 @@ func TestObjectStore(t *testing.T) {
 		payloadtest.Refused: payload.ErrUnavailable, payloadtest.Denied: payload.ErrDenied, payloadtest.Damaged: ErrCorrupt,
 	} {
 		faults.Next(fault)
-		if _, err := openSlice(t.Context(), store, d[2]); !errors.Is(err, want) || want != ErrCorrupt && errors.Is(err, ErrCorrupt) {
+		if _, err := openOne(t.Context(), store, d[2]); !errors.Is(err, want) || want != ErrCorrupt && errors.Is(err, ErrCorrupt) {
 			t.Errorf("slice: %v, want %v", err, want)
 		}
 		if fault == payloadtest.Damaged {
@@ -297,7 +302,7 @@ func TestObjectStore(t *testing.T) {
 	if err := mem.Delete(t.Context(), objectName); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openSlice(t.Context(), store, d[0]); !errors.Is(err, payload.ErrNotFound) {
+	if _, err := openOne(t.Context(), store, d[0]); !errors.Is(err, payload.ErrNotFound) {
 		t.Error(err)
 	}
 	if _, err := openDirectory(t.Context(), store, objectName); !errors.Is(err, payload.ErrNotFound) {
@@ -347,23 +352,34 @@ func FuzzSlice(f *testing.F) {
 		f.Add(b[s.offset:s.offset+int64(s.length)], s.count)
 	}
 	f.Fuzz(func(t *testing.T, data []byte, count uint32) {
-		s := slice{object: objectName, task: TaskID{1}, count: count, length: uint32(len(data))}
-		if end := uint64(count) * reportEntry; end <= uint64(len(data)) {
-			s.sum = s.sumOf(data[:end])
+		s := Slice{
+			Object: objectName, Pieces: []Piece{{0, uint32(len(data)), count}}, TaskID: TaskID{1}, Count: int(count),
 		}
-		o, err := parseSlice(s, data)
+		if len(data) == 0 || len(data) > payload.MaxObject {
+			return
+		}
+		if end := uint64(count) * reportEntry; end <= uint64(len(data)) {
+			sum := sliceSum(s.TaskID, s.Bucket)
+			sum.Write(data[:end])
+			s.Sum = Sum(sum.Sum(nil))
+		}
+		store := payloadtest.NewMem()
+		if err := store.Put(t.Context(), objectName, data); err != nil {
+			t.Fatal(err)
+		}
+		o, err := OpenSlices(t.Context(), store, []Slice{s})
 		if err != nil {
 			if !errors.Is(err, ErrCorrupt) {
 				t.Errorf("untyped error %v", err)
 			}
 			return
 		}
-		total := len(o.rows) * reportEntry
-		for i := range o.rows {
-			total += len(o.report(i))
+		total := o.Len() * reportEntry
+		for i := range o.Len() {
+			total += len(o.Report(i))
 		}
-		if total != len(data) || len(o.rows) != int(count) {
-			t.Errorf("%d of %d bytes, %d reports of %d", total, len(data), len(o.rows), count)
+		if total != len(data) || o.Len() != int(count) {
+			t.Errorf("%d of %d bytes, %d reports of %d", total, len(data), o.Len(), count)
 		}
 	})
 }
