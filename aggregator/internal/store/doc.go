@@ -1,7 +1,7 @@
 // Package store says what one aggregator keeps, and what it may rely on. Engines implement
 // [Engine]: package sqlite is the embedded one; package storetest is the suite that each
 // of them passes. Those who use one ask for the parts that they need: [Leader], [Helper],
-// [Resources], [Releases], [Tasks], [Replay], [Watch], [Files].
+// [Resources], [Releases], [Tasks], [Registry], [Replay], [Watch], [Files].
 //
 // # Model
 //
@@ -54,7 +54,7 @@
 //
 // After that a caller asks again, and what took place is not done twice:
 //
-//   - The answer is that of the first time: PutTask, CommitLog, BeginLogs, ForgetLog,
+//   - The answer is that of the first time: PutTask, Register (made none), CloseTask, CommitLog, BeginLogs, ForgetLog,
 //     SaveSent, HoldTask, Resume (of no reports), Create (not made), CommitJob, Advance,
 //     Fail, Drain, Freeze, Release, Retire, Sweep, Bury, NoteKeys, SaveTime and those of
 //     [datakey.Book].

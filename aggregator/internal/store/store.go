@@ -65,13 +65,15 @@ const (
 	Closed              // released, for ever
 )
 
-// TaskState is how a task stands in the store itself, whatever is configured. Neither
-// field ever goes back.
+// TaskState is how a task stands in the store itself, whatever is configured. No field
+// ever goes back.
 type TaskState struct {
 	Retired bool // [Tasks.Retire] was called, ever
 	// ClosedIn is the restore epoch in which the task was closed for good, for what it had
 	// released is not known; 0 while it is open. Its stored results are still given out.
 	ClosedIn uint32
+	// Closed is when the task was closed ([Registry.CloseTask]); zero while it is live.
+	Closed time.Time
 }
 
 // Tasks are the tasks of an aggregator, from when they are provisioned to their end.
@@ -83,8 +85,8 @@ type Tasks interface {
 	// TaskState says how a task stands; ErrNotFound if it was never provisioned. It may
 	// be a second old: what it lets through is refused by the transaction that comes of it.
 	TaskState(ctx context.Context, task dap.TaskID) (TaskState, error)
-	// Retire ends a task for good, at or after its End (else ErrBusy): from now on it
-	// takes no commit and has no resources (ErrNotFound), and what is still in logs will
+	// Retire ends a task for good, at or after its End or its closing (else ErrBusy): from
+	// now on it takes no commit and has no resources (ErrNotFound), and what is still in logs will
 	// count as dropped. It cannot be undone, for with Sweep goes what tells a replay.
 	// Again is harmless.
 	Retire(ctx context.Context, task dap.TaskID, now time.Time) error
@@ -103,6 +105,7 @@ type Tasks interface {
 // many; what one has committed the others read.
 type Engine interface {
 	Tasks
+	Registry
 	Leader
 	Helper
 	Resources

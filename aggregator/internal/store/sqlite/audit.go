@@ -136,6 +136,9 @@ func (a *auditor) rows(tx *database.Tx) error {
 			return err
 		}
 	}
+	if err := a.readRegistry(tx); err != nil {
+		return err
+	}
 	return a.counts(tx)
 }
 

@@ -32,7 +32,9 @@ func (s *Store) TaskState(_ context.Context, id dap.TaskID) (state store.TaskSta
 	if err != nil {
 		return state, err
 	}
-	return store.TaskState{Retired: t.isRetired(), ClosedIn: t.closedIn}, nil
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return store.TaskState{Retired: t.retired, ClosedIn: t.closedIn, Closed: t.shut}, nil
 }
 
 // Retire implements [store.Tasks].
@@ -43,6 +45,9 @@ func (s *Store) Retire(ctx context.Context, id dap.TaskID, now time.Time) error 
 	}
 	t.mu.RLock()
 	end := t.End
+	if !t.shut.IsZero() && (end.IsZero() || t.shut.Before(end)) {
+		end = t.shut
+	}
 	t.mu.RUnlock()
 	if end.IsZero() || now.Before(end) {
 		return fmt.Errorf("store: retire: %w: the task has not ended", store.ErrBusy)
@@ -104,6 +109,9 @@ func (s *Store) Sweep(ctx context.Context, id dap.TaskID, n int) (more bool, err
 		}
 		if more = left == 0; more {
 			return nil
+		}
+		if _, err = tx.Exec("sweep-registration", t.row); err != nil {
+			return err
 		}
 		_, err = tx.Exec("swept-task", t.row)
 		return err

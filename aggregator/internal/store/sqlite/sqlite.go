@@ -154,7 +154,7 @@ type task struct {
 	closedIn uint32      // written in Open; see [store.TaskState]
 	retired  bool        // written with gate held alone, too
 	swept    atomic.Bool // nothing is left to sweep
-
+	shut     time.Time   // guarded by mu; when it was closed in the registry
 }
 
 // span is an interval of time with both ends included, clamped to what a row can hold.
@@ -316,8 +316,12 @@ func (s *Store) load(tx *database.Tx, key []byte) error {
 		t := &task{holds: make(map[int64]hold)}
 		var swept bool
 		var closed uint64
-		if err := r.Scan(&t.row, &id, &t.Config, &mode, &precision, &t.MinBatch, &t.retired, &swept, &closed); err != nil {
+		var shut int64
+		if err := r.Scan(&t.row, &id, &t.Config, &mode, &precision, &t.MinBatch, &t.retired, &swept, &closed, &shut); err != nil {
 			return err
+		}
+		if shut != 0 {
+			t.shut = time.Unix(0, shut).UTC()
 		}
 		t.swept.Store(swept)
 		t.closedIn = uint32(closed)
@@ -445,19 +449,35 @@ func (s *Store) taskByRow(row int64) *task {
 	return s.rows[row]
 }
 
+// checkTask says what no row can hold.
+func checkTask(in *store.Task) error {
+	if in == nil || in.Mode != dap.TimeInterval && in.Mode != dap.LeaderSelected {
+		return errors.New("no task, or of an unknown batch mode")
+	}
+	return nil
+}
+
+// same says whether a task that is there is provisioned with the same configuration.
+func (t *task) same(in *store.Task) error {
+	if !bytes.Equal(t.Config, in.Config) || t.Mode != in.Mode || t.TimePrecision != in.TimePrecision || t.MinBatch != in.MinBatch {
+		return fmt.Errorf("%w: task provisioned with another configuration", store.ErrDifferent)
+	}
+	return nil
+}
+
 // PutTask implements [store.Tasks].
 func (s *Store) PutTask(ctx context.Context, in *store.Task) error {
 	if in.VDAF == nil {
 		return errors.New("store: put task: VDAF is required")
 	}
-	if in.Mode != dap.TimeInterval && in.Mode != dap.LeaderSelected {
-		return fmt.Errorf("store: put task: unknown batch mode %d", in.Mode)
+	if err := checkTask(in); err != nil {
+		return fmt.Errorf("store: put task: %w", err)
 	}
 	s.provision.Lock()
 	defer s.provision.Unlock()
 	if t, err := s.task(in.ID); err == nil {
-		if !bytes.Equal(t.Config, in.Config) || t.Mode != in.Mode || t.TimePrecision != in.TimePrecision || t.MinBatch != in.MinBatch {
-			return fmt.Errorf("%w: task provisioned with another configuration", store.ErrDifferent)
+		if err := t.same(in); err != nil {
+			return err
 		}
 		t.mu.Lock()
 		t.vdaf, t.End = in.VDAF, in.End

@@ -26,7 +26,7 @@ var transactionOf = map[string]string{
 	"Quarantine": "quarantine", "Park": "park", "RetrySegment": "retry-segment", "Bury": "drop-tombstones", "Create": "create-resource",
 	"Drain": "drain", "Freeze": "freeze", "Release": "release", "Delete": "delete-resource", "Withdraw": "delete-resource",
 	"Fail": "fail-resource", "CommitJob": "commit-job", "Advance": "advance-job", "AddRefused": "add-refused", "Retire": "retire-task",
-	"Sweep": "sweep-task",
+	"Sweep": "sweep-task", "Register": "register", "CloseTask": "close-task",
 }
 
 // testAskedAgain: every call took place, and its caller, who did not hear of it, makes it
@@ -73,6 +73,14 @@ func testAskedAgain(t *testing.T, h Harness, lost bool) {
 	}
 
 	do("PutTask", nil, func() error { return w.Store.PutTask(ctx, lead) })
+	registered := Provision(Task(t, dap.TimeInterval, 3))
+	do("Register", nil, func() error {
+		_, err := w.Store.Register(ctx, registered)
+		return err
+	})
+	again("CloseTask", nil, func() (any, error) {
+		return w.Store.CloseTask(ctx, registered.ID, store.Closing{At: w.Now, By: "a person", Why: "over"})
+	})
 	do("NoteKeys", nil, func() error { return w.Store.NoteKeys(ctx) })
 	do("SaveTime", nil, func() error { return w.Store.SaveTime(ctx, w.Now) })
 	do("HoldTask", nil, func() error { return w.Store.HoldTask(ctx, lead.ID, "a person", w.Now) })

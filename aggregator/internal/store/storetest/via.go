@@ -65,6 +65,22 @@ func (v *via) Sweep(ctx context.Context, task dap.TaskID, n int) (bool, error) {
 	return one(v, "Sweep", func(e store.Engine) (bool, error) { return e.Sweep(ctx, task, n) })
 }
 
+func (v *via) Register(ctx context.Context, tasks ...store.Provision) (int, error) {
+	return one(v, "Register", func(e store.Engine) (int, error) { return e.Register(ctx, tasks...) })
+}
+
+func (v *via) CloseTask(ctx context.Context, task dap.TaskID, c store.Closing) (store.Closing, error) {
+	return one(v, "CloseTask", func(e store.Engine) (store.Closing, error) { return e.CloseTask(ctx, task, c) })
+}
+
+func (v *via) Registration(ctx context.Context, task dap.TaskID) (*store.Registration, error) {
+	return one(v, "Registration", func(e store.Engine) (*store.Registration, error) { return e.Registration(ctx, task) })
+}
+
+func (v *via) Registrations(ctx context.Context, after uint64, n int) ([]store.Registration, error) {
+	return one(v, "Registrations", func(e store.Engine) ([]store.Registration, error) { return e.Registrations(ctx, after, n) })
+}
+
 func (v *via) SegmentsOfLog(ctx context.Context, log disk.LogID) (bool, error) {
 	return one(v, "SegmentsOfLog", func(e store.Engine) (bool, error) { return e.SegmentsOfLog(ctx, log) })
 }

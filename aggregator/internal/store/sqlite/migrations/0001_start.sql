@@ -11,11 +11,13 @@ CREATE TABLE identity (
   party        TEXT    NOT NULL, -- the URL under which the aggregator is reached
   epoch        INTEGER NOT NULL DEFAULT 0 CHECK (epoch BETWEEN 0 AND 4294967295), -- how often it was restored
   age          INTEGER NOT NULL DEFAULT 0 CHECK (age >= 0), -- changes that were counted
-  keys         INTEGER NOT NULL DEFAULT 0 CHECK (keys IN (0, 1)) -- HPKE keys were made, ever
+  keys         INTEGER NOT NULL DEFAULT 0 CHECK (keys IN (0, 1)), -- HPKE keys were made, ever
+  registry     INTEGER NOT NULL DEFAULT 0 CHECK (registry >= 0) -- changes of table registration
 ) STRICT;
 
 CREATE TRIGGER identity_final BEFORE UPDATE ON identity WHEN NEW.store_id <> OLD.store_id OR NEW.role <> OLD.role
   OR NEW.party <> OLD.party OR NEW.epoch < OLD.epoch OR NEW.age < OLD.age OR NEW.keys < OLD.keys
+  OR NEW.registry < OLD.registry
 BEGIN SELECT RAISE(ABORT, 'a store stays who it is'); END;
 CREATE TRIGGER identity_kept BEFORE DELETE ON identity
 BEGIN SELECT RAISE(ABORT, 'a store stays who it is'); END;
@@ -39,6 +41,40 @@ CREATE TABLE task (
 -- A task that a restore closed never opens.
 CREATE TRIGGER task_closed BEFORE UPDATE ON task WHEN NEW.closed_in < OLD.closed_in
 BEGIN SELECT RAISE(ABORT, 'a task that was closed stays closed'); END;
+
+-- How each task came, what it was made of, and how it was closed. No secret is here: terms
+-- name files of them. Whoever has read all changes up to one reads those after it.
+CREATE TABLE registration (
+  task       INTEGER PRIMARY KEY REFERENCES task (id),
+  change     INTEGER NOT NULL UNIQUE CHECK (change > 0), -- its last one, of identity.registry
+  form       INTEGER NOT NULL CHECK (form IN (1, 2)), -- store.Form
+  made       BLOB, -- NULL once the task is retired and swept; so are the terms
+  sum        BLOB    NOT NULL CHECK (length(sum) = 32), -- SHA-256 of made
+  terms      BLOB,
+  tenant     TEXT    NOT NULL,
+  source     INTEGER NOT NULL CHECK (source IN (1, 2, 3)), -- store.Source
+  added_by   TEXT    NOT NULL CHECK (added_by <> ''),
+  added      INTEGER NOT NULL,
+  ends       INTEGER CHECK (ends > 0), -- in seconds; NULL: never
+  closed     INTEGER, -- NULL while it is live
+  closed_by  TEXT    CHECK (closed_by <> ''),
+  closed_why TEXT    CHECK (closed_why <> ''),
+  CHECK ((made IS NULL) = (terms IS NULL)),
+  CHECK ((closed IS NULL) = (closed_by IS NULL) AND (closed IS NULL) = (closed_why IS NULL))
+) STRICT;
+
+CREATE TRIGGER registration_final BEFORE UPDATE ON registration WHEN
+  NEW.task <> OLD.task OR NEW.change < OLD.change OR NEW.form <> OLD.form OR NEW.sum <> OLD.sum OR NEW.tenant <> OLD.tenant
+  OR NEW.source <> OLD.source OR NEW.added_by <> OLD.added_by OR NEW.added <> OLD.added OR NEW.ends IS NOT OLD.ends
+  OR OLD.closed IS NOT NULL AND (NEW.closed IS NOT OLD.closed OR NEW.closed_by IS NOT OLD.closed_by OR NEW.closed_why IS NOT OLD.closed_why)
+  OR (NEW.made IS NOT OLD.made OR NEW.terms IS NOT OLD.terms)
+    AND (NEW.made IS NOT NULL OR (SELECT retired FROM task WHERE id = OLD.task) IS NULL)
+BEGIN SELECT RAISE(ABORT, 'what a task was made of stays, and a closed one never opens'); END;
+CREATE TRIGGER registration_kept BEFORE DELETE ON registration
+BEGIN SELECT RAISE(ABORT, 'a task is never forgotten'); END;
+CREATE TRIGGER registration_of_ended BEFORE INSERT ON registration WHEN
+  (SELECT retired IS NOT NULL OR closed_in <> 0 FROM task WHERE id = NEW.task)
+BEGIN SELECT RAISE(ABORT, 'the task has ended'); END;
 
 -- Reports that were turned away, by dap.ReportError: stage 0 at upload, stage 1 after the
 -- acknowledgement.

@@ -20,7 +20,8 @@ UPDATE identity SET keys = 1
 INSERT INTO task (task_id, config, mode, time_precision, min_batch) VALUES (?1, ?2, ?3, ?4, ?5)
 
 -- name: tasks
-SELECT id, task_id, config, mode, time_precision, min_batch, retired IS NOT NULL, swept, closed_in FROM task ORDER BY id
+SELECT id, task_id, config, mode, time_precision, min_batch, retired IS NOT NULL, swept, closed_in, coalesce(closed, 0)
+FROM task LEFT JOIN registration ON registration.task = task.id ORDER BY id
 
 -- name: count-acknowledged
 UPDATE task SET acknowledged = acknowledged + ?2 WHERE id = ?1

@@ -1,0 +1,120 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/starling-agg/starling/dap"
+)
+
+// ErrEnded: the task was closed or is retired, or a restore closed it; it never opens.
+var ErrEnded = errors.New("store: task has ended")
+
+// A Form says what the bytes are that a task was made of.
+type Form uint8
+
+// Forms, as the rows have them.
+const (
+	RecipeFile    Form = 1 // a recipe, and its certificate
+	Configuration Form = 2 // a TaskConfiguration that others made
+)
+
+// A Source says how a task came.
+type Source uint8
+
+// Sources, as the rows have them.
+const (
+	Imported Source = 1 // it stood in the configuration
+	Typed    Source = 2 // an operator added it
+	InBand   Source = 3 // a leader brought it
+)
+
+// A Registration is how a task came to the aggregator, what it is made of, and how it was
+// closed. It has no secret: Terms name files of them. But for Change and Closed nothing in
+// it ever changes, until a task that is retired is swept, which takes Made and Terms away.
+type Registration struct {
+	ID     dap.TaskID
+	Form   Form
+	Made   []byte
+	Sum    [sha256.Size]byte // SHA-256 of Made
+	Terms  []byte            // what this aggregator adds; the store compares it and does not read it
+	Tenant string            // empty for the aggregator's own tasks
+	Source Source
+	By     string // the person, or the peer of a task that came in band
+	Added  time.Time
+	End    time.Time // of the task's window, without what clocks and grace add; zero: never
+	Change uint64    // the number of its last change, in the order in which changes were committed
+	Closed *Closing  // nil while it is live
+}
+
+// A Closing is who closed a task, when, and why.
+type Closing struct {
+	At      time.Time
+	By, Why string
+}
+
+// Limits on the rows of the registry, in bytes.
+const (
+	MaxMade  = 1 << 20
+	MaxTerms = 64 << 10
+	maxWords = 1 << 10 // of Tenant, By and Why
+)
+
+// Validate says what is wrong with a registration that is to be made.
+func (r *Registration) Validate() error {
+	switch {
+	case r.Form != RecipeFile && r.Form != Configuration:
+		return fmt.Errorf("store: registration: unknown form %d", r.Form)
+	case r.Source < Imported || r.Source > InBand:
+		return fmt.Errorf("store: registration: unknown source %d", r.Source)
+	case len(r.Made) == 0 || len(r.Made) > MaxMade:
+		return fmt.Errorf("store: registration: made of %d bytes, want 1 to %d", len(r.Made), MaxMade)
+	case len(r.Terms) == 0 || len(r.Terms) > MaxTerms:
+		return fmt.Errorf("store: registration: terms of %d bytes, want 1 to %d", len(r.Terms), MaxTerms)
+	case r.Sum != sha256.Sum256(r.Made):
+		return errors.New("store: registration: the digest is not that of the bytes")
+	case len(r.Tenant) > maxWords || r.By == "" || len(r.By) > maxWords:
+		return errors.New("store: registration: By is required, and Tenant and By have an end")
+	case r.Added.IsZero() || r.Closed != nil || r.Change != 0:
+		return errors.New("store: registration: it is new: Added is required, Closed and Change are the store's")
+	}
+	return nil
+}
+
+// Validate says what is wrong with a closing.
+func (c *Closing) Validate() error {
+	if c.At.IsZero() || c.By == "" || len(c.By) > maxWords || c.Why == "" || len(c.Why) > maxWords {
+		return fmt.Errorf("store: closing: At, By and Why are required, and words have %d bytes at most", maxWords)
+	}
+	return nil
+}
+
+// A Provision is a task with its registration, of one id. The task's VDAF may be nil, until
+// [Tasks.PutTask].
+type Provision struct {
+	Task *Task
+	Registration
+}
+
+// A Registry says which tasks there are.
+type Registry interface {
+	// Register provisions tasks and writes down how they came, all of them or none. A task
+	// that is registered with the same bytes, terms and tenant is left as it is, whoever
+	// adds it and however; made counts the others. ErrDifferent if a task is there
+	// otherwise, also with another configuration; ErrEnded if it is closed, retired, or was
+	// closed by a restore.
+	Register(ctx context.Context, tasks ...Provision) (made int, err error)
+	// CloseTask closes a task for good. Again is harmless: the first closing holds, and is
+	// returned. ErrNotFound if the task is not registered.
+	CloseTask(ctx context.Context, task dap.TaskID, c Closing) (Closing, error)
+	// Registration is that of a task, whole; ErrNotFound if there is none.
+	Registration(ctx context.Context, task dap.TaskID) (*Registration, error)
+	// Registrations lists at most n whose last change has a number above after, by that
+	// number, without Made and Terms. None has come below a number that was listed, so that
+	// who has read all up to one reads on from there; one that changed meanwhile comes
+	// again.
+	Registrations(ctx context.Context, after uint64, n int) ([]Registration, error)
+}

@@ -1,0 +1,248 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/service/database"
+)
+
+// Register implements [store.Registry].
+func (s *Store) Register(ctx context.Context, list ...store.Provision) (made int, err error) {
+	for i := range list {
+		p := &list[i]
+		if err := p.Registration.Validate(); err != nil {
+			return 0, err
+		}
+		if err := checkTask(p.Task); err != nil {
+			return 0, fmt.Errorf("store: register: %w", err)
+		}
+		if p.Task.ID != p.ID {
+			return 0, fmt.Errorf("store: register: a task of another id than its registration")
+		}
+	}
+	s.provision.Lock()
+	defer s.provision.Unlock()
+	fresh := make(map[dap.TaskID]*task)
+	err = s.update(ctx, "register", func(tx *database.Tx) error {
+		clear(fresh)
+		made = 0
+		for i := range list {
+			done, err := s.register(tx, &list[i], fresh)
+			if err != nil {
+				return err
+			}
+			if done {
+				made++
+			}
+		}
+		if made == 0 {
+			return nil
+		}
+		return s.grow(tx, true) // a store that was put back has to miss it
+	})
+	if err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, t := range fresh {
+		s.tasks[id], s.rows[t.row] = t, t
+	}
+	return made, nil
+}
+
+// register writes one task down, and says whether it was not there. Tasks that have no row
+// yet are put into fresh.
+func (s *Store) register(tx *database.Tx, p *store.Provision, fresh map[dap.TaskID]*task) (made bool, err error) {
+	t := fresh[p.ID]
+	if t == nil {
+		t, _ = s.task(p.ID) // nil where it is not found
+	}
+	if t == nil {
+		t = &task{Task: *p.Task, vdaf: p.Task.VDAF, holds: make(map[int64]hold)}
+		t.Config = bytes.Clone(p.Task.Config)
+		t.row, err = tx.Insert("put-task", t.ID[:], t.Config, int(t.Mode), uint64(t.TimePrecision), t.MinBatch)
+		if err != nil {
+			return false, err
+		}
+		fresh[p.ID] = t
+	} else {
+		if err := t.same(p.Task); err != nil {
+			return false, err
+		}
+		there, err := readRegistration(tx, t)
+		if err != nil {
+			return false, err
+		}
+		if there != nil && there.Sum != p.Sum {
+			return false, fmt.Errorf("%w: the task was made of other bytes", store.ErrDifferent)
+		}
+		t.mu.RLock()
+		ended := t.retired || t.closedIn != 0 || !t.shut.IsZero()
+		t.mu.RUnlock()
+		if ended {
+			return false, fmt.Errorf("%w: %v", store.ErrEnded, p.ID)
+		}
+		if there != nil {
+			if there.Form != p.Form || there.Tenant != p.Tenant || !bytes.Equal(there.Terms, p.Terms) {
+				return false, fmt.Errorf("%w: the task has other terms", store.ErrDifferent)
+			}
+			return false, nil
+		}
+	}
+	change, err := nextChange(tx)
+	if err != nil {
+		return false, err
+	}
+	var ends any
+	if !p.End.IsZero() {
+		ends = p.End.Unix() // windows may end after what nanoseconds can hold
+	}
+	_, err = tx.Exec("put-registration", t.row, change, int(p.Form), p.Made, p.Sum[:], p.Terms, p.Tenant, int(p.Source), p.By, p.Added.UnixNano(), ends)
+	return err == nil, err
+}
+
+// nextChange is the number of a change of the registry.
+func nextChange(tx *database.Tx) (n uint64, err error) {
+	if _, err = tx.Exec("registry-change"); err == nil {
+		_, err = tx.One("registry-head", nil, &n)
+	}
+	return n, err
+}
+
+// CloseTask implements [store.Registry].
+func (s *Store) CloseTask(ctx context.Context, id dap.TaskID, c store.Closing) (closed store.Closing, err error) {
+	if err := c.Validate(); err != nil {
+		return closed, err
+	}
+	t, err := s.task(id)
+	if err != nil {
+		return closed, err
+	}
+	s.provision.Lock()
+	defer s.provision.Unlock()
+	err = s.update(ctx, "close-task", func(tx *database.Tx) error {
+		r, err := readRegistration(tx, t)
+		switch {
+		case err != nil:
+			return err
+		case r == nil:
+			return fmt.Errorf("%w: the task is not registered", store.ErrNotFound)
+		case r.Closed != nil:
+			closed = *r.Closed
+			return nil
+		}
+		closed = store.Closing{At: c.At.UTC().Round(0), By: c.By, Why: c.Why}
+		change, err := nextChange(tx)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Exec("close-registration", t.row, change, c.At.UnixNano(), c.By, c.Why); err != nil {
+			return err
+		}
+		return s.grow(tx, true)
+	})
+	if err != nil {
+		return store.Closing{}, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.shut = closed.At
+	return closed, nil
+}
+
+// Registration implements [store.Registry].
+func (s *Store) Registration(ctx context.Context, id dap.TaskID) (r *store.Registration, err error) {
+	t, err := s.task(id)
+	if err != nil {
+		return nil, err
+	}
+	err = s.view(ctx, "registration", func(tx *database.Tx) error {
+		r, err = readRegistration(tx, t)
+		return err
+	})
+	if err == nil && r == nil {
+		err = fmt.Errorf("%w: the task is not registered", store.ErrNotFound)
+	}
+	return r, err
+}
+
+// Registrations implements [store.Registry].
+func (s *Store) Registrations(ctx context.Context, after uint64, n int) (list []store.Registration, err error) {
+	err = s.view(ctx, "registrations", func(tx *database.Tx) error {
+		list = nil
+		return tx.Each("registrations", []any{after, n}, func(row database.Row) error {
+			r, err := scanRegistration(row)
+			if err == nil {
+				list = append(list, *r)
+			}
+			return err
+		})
+	})
+	return list, err
+}
+
+// readRegistration is nil where the task has none.
+func readRegistration(tx *database.Tx, t *task) (r *store.Registration, err error) {
+	err = tx.Each("registration", []any{t.row}, func(row database.Row) error {
+		r, err = scanRegistration(row)
+		return err
+	})
+	return r, err
+}
+
+func scanRegistration(row database.Row) (*store.Registration, error) {
+	r := new(store.Registration)
+	var id, sum []byte
+	var form, source int
+	var added, ends, closed int64 // 0 for NULL
+	var by, why string
+	err := row.Scan(&id, &form, &sum, &r.Tenant, &source, &r.By, &added, &ends, &r.Change, &closed, &by, &why, &r.Made, &r.Terms)
+	if err != nil {
+		return nil, err
+	}
+	if len(id) != len(r.ID) || len(sum) != sha256.Size {
+		return nil, fmt.Errorf("%w: a registration with an id of %d bytes, a digest of %d", database.ErrDamaged, len(id), len(sum))
+	}
+	r.ID, r.Sum = dap.TaskID(id), [sha256.Size]byte(sum)
+	if r.Made != nil && sha256.Sum256(r.Made) != r.Sum {
+		return nil, fmt.Errorf("%w: the bytes that task %v was made of are not what was written", database.ErrDamaged, r.ID)
+	}
+	r.Form, r.Source, r.Added = store.Form(form), store.Source(source), time.Unix(0, added).UTC()
+	if ends != 0 {
+		r.End = time.Unix(ends, 0).UTC()
+	}
+	if by != "" {
+		r.Closed = &store.Closing{At: time.Unix(0, closed).UTC(), By: by, Why: why}
+	}
+	return r, nil
+}
+
+// readRegistry checks that the registry's changes are numbered, and that tasks were made of
+// what it says.
+func (a *auditor) readRegistry(tx *database.Tx) error {
+	var last, counted uint64
+	if _, err := tx.One("audit-registry", nil, &last, &counted); err != nil {
+		return err
+	}
+	if last > counted {
+		a.add("the registry counts %d changes, and has one of number %d", counted, last)
+	}
+	return tx.Each("audit-registrations", nil, func(r database.Row) error {
+		var row int64
+		var sum, made []byte
+		if err := r.Scan(&row, &sum, &made); err != nil {
+			return err
+		}
+		if got := sha256.Sum256(made); !bytes.Equal(got[:], sum) {
+			a.add("task %v: the bytes that it was made of are not what was written", a.s.taskByRow(row).ID)
+		}
+		return nil
+	})
+}

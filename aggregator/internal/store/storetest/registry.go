@@ -1,0 +1,246 @@
+package storetest
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/dap"
+)
+
+func init() {
+	tests["RegisteredOnce"] = testRegisteredOnce
+	tests["RegisteredAllOrNone"] = testRegisteredAllOrNone
+	tests["RegistryIsReadOn"] = testRegistryIsReadOn
+	tests["ClosedForGood"] = testClosedForGood
+	tests["ClosedTaskRetires"] = testClosedTaskRetires
+}
+
+// Provision is how a task of the suite comes.
+func Provision(task *store.Task) store.Provision {
+	made := fmt.Appendf(nil, "recipe of %x", task.Config)
+	return store.Provision{Task: task, Registration: store.Registration{
+		ID: task.ID, Form: store.RecipeFile, Made: made, Sum: sha256.Sum256(made), Terms: []byte(`{"peer_token":"peer.token"}`),
+		Source: store.Typed, By: "alice", Added: Epoch, End: Epoch.Add(time.Hour).Round(time.Second),
+	}}
+}
+
+func remade(p store.Provision, made string) store.Provision {
+	p.Made = []byte(made)
+	p.Sum = sha256.Sum256(p.Made)
+	return p
+}
+
+// testRegisteredOnce: two adds that are the same are one, whoever types them, in this life
+// and the next; what is there is never replaced by something else.
+func testRegisteredOnce(t *testing.T, h Harness) {
+	ctx := context.Background()
+	w := NewWorld(t, h)
+	task := Task(t, dap.TimeInterval, 1)
+	p := Provision(task)
+	register := func(p store.Provision, want int) {
+		t.Helper()
+		made, err := w.Store.Register(ctx, p)
+		if w.ok(err); made != want {
+			t.Fatalf("%d tasks were made, want %d", made, want)
+		}
+	}
+	if _, err := w.Store.Registration(ctx, task.ID); err == nil {
+		t.Fatal("a task is registered before it came")
+	}
+	register(p, 1)
+	first, err := w.Store.Registration(ctx, task.ID)
+	w.ok(err)
+	other := p
+	other.By, other.Source, other.Added = "bob", store.InBand, Epoch.Add(time.Minute)
+	register(other, 0)
+	register(other, 0)
+	w.Reopen(t)
+	register(p, 0)
+
+	for name, p := range map[string]store.Provision{
+		"other bytes": remade(p, "another recipe"),
+		"other terms": func() store.Provision { p := p; p.Terms = []byte("{}"); return p }(),
+		"tenant":      func() store.Provision { p := p; p.Tenant = "acme"; return p }(),
+		"form":        func() store.Provision { p := p; p.Form = store.Configuration; return p }(),
+		"configuration": func() store.Provision {
+			p, other := p, *task
+			other.Config = []byte("other")
+			p.Task = &other
+			return p
+		}(),
+	} {
+		if made, err := w.Store.Register(ctx, p); made != 0 || err == nil {
+			t.Errorf("%s: %d made, %v", name, made, err)
+		} else {
+			w.is(err, store.ErrDifferent)
+		}
+	}
+	second, err := w.Store.Registration(ctx, task.ID)
+	if w.ok(err); fmt.Sprint(*first) != fmt.Sprint(*second) || string(second.Made) != string(p.Made) || string(second.Terms) != string(p.Terms) ||
+		second.By != "alice" || !second.Added.Equal(Epoch) || !second.End.Equal(p.End) || second.Closed != nil {
+		t.Errorf("the row was %+v, is %+v", first, second)
+	}
+	w.Audit()
+}
+
+// testRegisteredAllOrNone: of several tasks of which one is refused none is there.
+func testRegisteredAllOrNone(t *testing.T, h Harness) {
+	ctx := context.Background()
+	w := NewWorld(t, h)
+	a, b, c := Provision(Task(t, dap.TimeInterval, 1)), Provision(Task(t, dap.LeaderSelected, 2)), Provision(Task(t, dap.TimeInterval, 3))
+	made, err := w.Store.Register(ctx, b)
+	if w.ok(err); made != 1 {
+		t.Fatalf("%d made", made)
+	}
+	_, err = w.Store.Register(ctx, a, remade(b, "another"), c)
+	w.is(err, store.ErrDifferent)
+	bad := c
+	bad.By = ""
+	if _, err = w.Store.Register(ctx, a, bad); err == nil {
+		t.Error("a task that nobody added is taken")
+	}
+	for range 2 {
+		ids, err := w.Store.Tasks(ctx)
+		if w.ok(err); !slices.Equal(ids, []dap.TaskID{b.ID}) {
+			t.Fatalf("tasks are %v", ids)
+		}
+		w.Reopen(t)
+	}
+	made, err = w.Store.Register(ctx, a, b, a, c)
+	if w.ok(err); made != 2 {
+		t.Errorf("%d made, want 2: one is there, one is named twice", made)
+	}
+	w.Audit()
+}
+
+// testRegistryIsReadOn: whoever reads the registry page by page, and on from there, misses
+// no change, across lives.
+func testRegistryIsReadOn(t *testing.T, h Harness) {
+	ctx := context.Background()
+	w := NewWorld(t, h)
+	var at uint64
+	seen := make(map[dap.TaskID]bool) // whether it is closed
+	read := func(want int) {
+		t.Helper()
+		n := 0
+		for {
+			page, err := w.Store.Registrations(ctx, at, 2)
+			w.ok(err)
+			for i := range page {
+				r := &page[i]
+				if r.Change <= at || r.Made != nil || r.Terms != nil || r.Sum == [32]byte{} {
+					t.Fatalf("after %d came %+v", at, r)
+				}
+				at, seen[r.ID] = r.Change, r.Closed != nil
+				n++
+			}
+			if len(page) < 2 {
+				break
+			}
+		}
+		if n != want {
+			t.Fatalf("%d changes, want %d", n, want)
+		}
+	}
+	read(0)
+	var ids []dap.TaskID
+	for n := range byte(5) {
+		p := Provision(Task(t, dap.TimeInterval, n))
+		ids = append(ids, p.ID)
+		_, err := w.Store.Register(ctx, p)
+		w.ok(err)
+	}
+	read(5)
+	read(0)
+	w.Reopen(t)
+	_, err := w.Store.CloseTask(ctx, ids[1], store.Closing{At: w.Now, By: "bob", Why: "over"})
+	w.ok(err)
+	_, err = w.Store.Register(ctx, Provision(Task(t, dap.LeaderSelected, 9)))
+	w.ok(err)
+	_, err = w.Store.CloseTask(ctx, ids[0], store.Closing{At: w.Now, By: "bob", Why: "over"})
+	w.ok(err)
+	_, err = w.Store.CloseTask(ctx, ids[1], store.Closing{At: w.Now, By: "carol", Why: "again"})
+	w.ok(err)
+	read(3)
+	if len(seen) != 6 || !seen[ids[0]] || !seen[ids[1]] || seen[ids[2]] {
+		t.Errorf("seen are %v", seen)
+	}
+	at = 0
+	read(6)
+}
+
+// testClosedForGood: the first closing holds, whatever comes after it, and no add opens the
+// task again.
+func testClosedForGood(t *testing.T, h Harness) {
+	ctx := context.Background()
+	w := NewWorld(t, h)
+	p := Provision(Task(t, dap.TimeInterval, 1))
+	bare := Task(t, dap.TimeInterval, 2) // provisioned, and never registered
+	w.ok(w.Store.PutTask(ctx, bare))
+	_, err := w.Store.Register(ctx, p)
+	w.ok(err)
+	c := store.Closing{At: Epoch.Add(time.Minute), By: "bob", Why: "the study is over"}
+	for _, id := range []dap.TaskID{bare.ID, {77}} {
+		_, err = w.Store.CloseTask(ctx, id, c)
+		w.is(err, store.ErrNotFound)
+	}
+	if _, err = w.Store.CloseTask(ctx, p.ID, store.Closing{At: Epoch, By: "bob"}); err == nil {
+		t.Error("closed without a reason")
+	}
+	state, err := w.Store.TaskState(ctx, p.ID)
+	if w.ok(err); !state.Closed.IsZero() {
+		t.Fatalf("state is %+v before it was closed", state)
+	}
+	for n := range 4 {
+		was, err := w.Store.CloseTask(ctx, p.ID, store.Closing{At: c.At.Add(time.Duration(n) * time.Hour), By: "bob" + "by"[:n%2], Why: c.Why})
+		if w.ok(err); !was.At.Equal(c.At) || was.By != c.By || was.Why != c.Why {
+			t.Fatalf("closed as %+v", was)
+		}
+		if state, err = w.Store.TaskState(ctx, p.ID); err != nil || !state.Closed.Equal(c.At) || state.Retired {
+			t.Fatalf("state is %+v, %v", state, err)
+		}
+		r, err := w.Store.Registration(ctx, p.ID)
+		if w.ok(err); r.Closed == nil || r.Closed.By != c.By || !r.Closed.At.Equal(c.At) {
+			t.Fatalf("the row is %+v", r)
+		}
+		_, err = w.Store.Register(ctx, p)
+		w.is(err, store.ErrEnded)
+		w.Reopen(t)
+	}
+	w.Audit()
+}
+
+// testClosedTaskRetires: a task without an end is retired from its closing on, and no
+// sooner; what it was made of goes with the rest, and the row stays.
+func testClosedTaskRetires(t *testing.T, h Harness) {
+	ctx := context.Background()
+	w := NewWorld(t, h)
+	task := Task(t, dap.TimeInterval, 1)
+	p := Provision(task)
+	p.End = time.Time{}
+	_, err := w.Store.Register(ctx, p)
+	w.ok(err)
+	w.is(w.Store.Retire(ctx, task.ID, Epoch.Add(1000*time.Hour)), store.ErrBusy)
+	c := store.Closing{At: Epoch.Add(time.Minute), By: "bob", Why: "over"}
+	_, err = w.Store.CloseTask(ctx, task.ID, c)
+	w.ok(err)
+	w.is(w.Store.Retire(ctx, task.ID, c.At.Add(-1)), store.ErrBusy)
+	w.Reopen(t)
+	w.ok(w.Store.Retire(ctx, task.ID, c.At))
+	more, err := w.Store.Sweep(ctx, task.ID, 100)
+	if w.ok(err); more {
+		t.Error("there is more to sweep")
+	}
+	r, err := w.Store.Registration(ctx, task.ID)
+	if w.ok(err); r.Made != nil || r.Terms != nil || r.Sum != p.Sum || r.Closed == nil {
+		t.Errorf("the row is %+v", r)
+	}
+	_, err = w.Store.Register(ctx, p)
+	w.is(err, store.ErrEnded)
+	w.Audit()
+}
