@@ -71,7 +71,7 @@ type Helper struct {
 	common
 	party  *party.Party
 	opt    Options
-	tasks  map[dap.TaskID]*task.Task
+	tasks  *task.Table
 	store  backend
 	srv    *edge.Server
 	gate   *edge.Gate
@@ -278,7 +278,7 @@ func (h *Helper) stored(ctx context.Context, kind store.Kind) ([]*store.Resource
 // tooEarly says whether a share that was due when it was asked for is not due now: the
 // clock was put back, or more skew is allowed since.
 func (h *Helper) tooEarly(r *store.Resource) bool {
-	t := h.tasks[r.Task]
+	t := h.tasks.Get(r.Task)
 	if t == nil || r.Kind != store.KindShare {
 		return false
 	}
@@ -291,7 +291,7 @@ func (h *Helper) tooEarly(r *store.Resource) bool {
 
 // finish works on one stored resource, to its result or to its problem.
 func (h *Helper) finish(ctx context.Context, res *store.Resource) error {
-	t := h.tasks[res.Task]
+	t := h.tasks.Get(res.Task)
 	if t == nil {
 		return fmt.Errorf("helper: a stored job belongs to task %v, which is not provisioned", res.Task)
 	}

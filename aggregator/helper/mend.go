@@ -57,7 +57,7 @@ func (h *Helper) checkReplay(ctx context.Context) (bool, error) {
 }
 
 func (h *Helper) checkTasks(ctx context.Context, all bool) error {
-	for id := range h.tasks {
+	for id := range h.tasks.All() {
 		before, err := h.store.Damaged(ctx, id)
 		if err != nil {
 			return err

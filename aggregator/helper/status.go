@@ -23,7 +23,7 @@ func (h *Helper) Status(ctx context.Context) (*status.Status, error) {
 	}
 	s.RefusedRequests = h.srv.Refused()
 	for _, id := range h.party.TaskIDs() {
-		st, err := watch.Task(ctx, h.store, h.tasks[id], now, h.party.RetiresAt(h.tasks[id]))
+		st, err := watch.Task(ctx, h.store, h.tasks.Get(id), now, h.party.RetiresAt(h.tasks.Get(id)))
 		if err != nil {
 			return nil, err
 		}

@@ -22,41 +22,71 @@ import (
 // A partner is a helper under one token, and the tasks with it: what one exchange is about.
 type partner struct {
 	peer.Comparison
-	ids []dap.TaskID
-	own agreement.Service // but for the clock
+	urgent atomic.Bool // its exchange is due now
 
-	failed int         // tries in a row
-	next   time.Time   // of the next exchange
-	urgent atomic.Bool // it is now
+	failed int       // tries in a row
+	next   time.Time // of the next exchange
+
+	ids []dap.TaskID      // rising; replaced as a whole
+	own agreement.Service // but for the clock
 }
 
 // partners are all of a leader's. One exchange runs at a time.
 type partners struct {
-	mu   sync.Mutex // held while exchanges run; guards failed and next
-	list []*partner
+	mu    sync.Mutex // held while exchanges run; guards failed and next
+	set   sync.Mutex // guards ids, own, list and found; nothing is waited for under it
+	list  []*partner // in the order in which they came
+	found map[partnerKey]*partner
 
 	soon chan struct{} // an exchange is wanted now
 	wake func()
 }
 
+type partnerKey struct{ url, secret string }
+
 // newPartners groups the tasks by helper and token.
 func (l *Leader) newPartners() {
 	l.partners.soon, l.partners.wake = lease.Signal()
-	type key struct{ url, secret string }
-	found := make(map[key]*partner)
 	for _, id := range l.book.Tasks() {
-		t := l.tasks[id]
-		k := key{t.Helper.String(), t.PeerSecret}
-		p := found[k]
-		if p == nil {
-			p = &partner{Comparison: peer.Comparison{Client: l.helper, Helper: t.Helper, Secret: t.PeerSecret, Tasks: l.tasks}}
-			p.own.Skew = uint32(l.opt.Limits.ClockSkew / time.Second)
-			found[k], l.partners.list = p, append(l.partners.list, p)
-		}
-		p.ids = append(p.ids, id)
-		size, reports := l.largestJob(t)
-		p.own.JobBytes, p.own.JobReports = max(p.own.JobBytes, size), max(p.own.JobReports, reports)
+		l.join(l.tasks.Get(id))
 	}
+}
+
+// join puts a task among those of its helper, and says which that is.
+func (l *Leader) join(t *task.Task) *partner {
+	l.partners.set.Lock()
+	defer l.partners.set.Unlock()
+	k := partnerKey{t.Helper.String(), t.PeerSecret}
+	p := l.partners.found[k]
+	if p == nil {
+		p = &partner{Comparison: peer.Comparison{Client: l.helper, Helper: t.Helper, Secret: t.PeerSecret}}
+		p.own.Skew = uint32(l.opt.Limits.ClockSkew / time.Second)
+		if l.partners.found == nil {
+			l.partners.found = make(map[partnerKey]*partner)
+		}
+		l.partners.found[k], l.partners.list = p, append(l.partners.list, p)
+	}
+	at, there := slices.BinarySearchFunc(p.ids, t.ID, func(a, b dap.TaskID) int { return slices.Compare(a[:], b[:]) })
+	if !there {
+		p.ids = slices.Insert(slices.Clone(p.ids), at, t.ID)
+	}
+	size, reports := l.largestJob(t)
+	p.own.JobBytes, p.own.JobReports = max(p.own.JobBytes, size), max(p.own.JobReports, reports)
+	return p
+}
+
+// now are the partners there are.
+func (p *partners) now() []*partner {
+	p.set.Lock()
+	defer p.set.Unlock()
+	return slices.Clone(p.list)
+}
+
+// about is what an exchange with one of them is about.
+func (p *partners) about(with *partner) ([]dap.TaskID, agreement.Service) {
+	p.set.Lock()
+	defer p.set.Unlock()
+	return with.ids, with.own
 }
 
 // frame is more than DAP and HPKE add to what a report brings into a job, in bytes.
@@ -82,7 +112,7 @@ func (l *Leader) agree(ctx context.Context) (bool, error) {
 		return false, nil // one is under way
 	}
 	defer l.partners.mu.Unlock()
-	for _, p := range l.partners.list {
+	for _, p := range l.partners.now() {
 		if !p.urgent.Swap(false) && l.opt.Clock.Now().Before(p.next) {
 			continue
 		}
@@ -94,12 +124,13 @@ func (l *Leader) agree(ctx context.Context) (bool, error) {
 }
 
 func (l *Leader) agreeWith(ctx context.Context, p *partner) error {
-	freed, err := l.book.Exchange(ctx, &p.Comparison, p.ids, p.own, l.opt.Clock.Now)
+	ids, own := l.partners.about(p)
+	freed, err := l.book.Exchange(ctx, &p.Comparison, ids, own, l.opt.Clock.Now)
 	switch {
 	case errors.Is(err, store.ErrUnknown) || ctx.Err() != nil:
 		return err
 	case err != nil:
-		freed |= l.book.Fail(p.ids, err)
+		freed |= l.book.Fail(ids, err)
 	}
 	// One that does not answer is asked again soon, and then as rarely as any.
 	wait := l.opt.Agree
@@ -121,8 +152,8 @@ func (l *Leader) agreeWith(ctx context.Context, p *partner) error {
 // agreeNow has the task's helper asked at once: it did not look into a request, since it
 // holds something else.
 func (l *Leader) agreeNow(id dap.TaskID) {
-	for _, p := range l.partners.list {
-		if slices.Contains(p.ids, id) {
+	for _, p := range l.partners.now() {
+		if ids, _ := l.partners.about(p); slices.Contains(ids, id) {
 			p.urgent.Store(true)
 		}
 	}

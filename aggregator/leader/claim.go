@@ -71,7 +71,7 @@ func (l *Leader) stepJob(ctx context.Context) (bool, error) {
 
 // aggregate takes a claimed segment through its aggregation job.
 func (l *Leader) aggregate(ctx context.Context, w *work) error {
-	if w.task = l.tasks[w.Task]; w.task == nil {
+	if w.task = l.tasks.Get(w.Task); w.task == nil {
 		return fmt.Errorf("the task is not provisioned here any more")
 	}
 	if err := l.begin(ctx, w); err != nil {

@@ -28,7 +28,7 @@ import (
 // pending are the collections that wait, of all tasks: many may wait for the end of their
 // rounds, and none of them hides another.
 func (l *Leader) pending(ctx context.Context) ([]*store.Resource, error) {
-	return l.store.PendingResources(ctx, store.KindCollection, store.MaxPending*len(l.tasks))
+	return l.store.PendingResources(ctx, store.KindCollection, store.MaxPending*l.tasks.Len())
 }
 
 // stepCollections drives each waiting collection one step, and says whether one was
@@ -98,7 +98,7 @@ func (l *Leader) stepCollections(ctx context.Context) (bool, error) {
 
 // correlated says whether a collection's noise leans on that of earlier intervals.
 func (l *Leader) correlated(res *store.Resource) bool {
-	t := l.tasks[res.Task]
+	t := l.tasks.Get(res.Task)
 	return t != nil && t.Series != nil
 }
 
@@ -135,7 +135,7 @@ func (l *Leader) sortByTime(pending []*store.Resource) {
 // uploads, finish what was acknowledged, freeze the batch, ask the helper, release. Every
 // step can be repeated after a crash. done means that it has its result or its problem.
 func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done bool, err error) {
-	t := l.tasks[res.Task]
+	t := l.tasks.Get(res.Task)
 	if t == nil {
 		return false, errors.New("the task is not provisioned here any more")
 	}

@@ -67,7 +67,7 @@ type Leader struct {
 	party  *party.Party
 	opt    Options
 	begun  time.Time
-	tasks  map[dap.TaskID]*task.Task
+	tasks  *task.Table
 	store  backend
 	local  store.Embedded // the same, where its files lie
 	inbox  *segment.Inbox
@@ -135,7 +135,7 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 	l.routes()
 	l.begun = l.steady.Now()
 	l.room = room.Room{FS: opt.FS, Free: max(0, opt.Limits.MinFree), Backlog: uint64(max(0, opt.Limits.MaxBacklog))}
-	for id, t := range l.tasks {
+	for id, t := range l.tasks.All() {
 		t.Fence = l.book.Fence(id)
 	}
 	l.newPartners()

@@ -89,7 +89,7 @@ func (l *Leader) probe(ctx context.Context) (bool, error) {
 	if recent {
 		return false, nil
 	}
-	for id, t := range l.tasks {
+	for id, t := range l.tasks.All() {
 		if gone, err := l.party.Retired(ctx, id); err != nil {
 			return false, err
 		} else if gone {

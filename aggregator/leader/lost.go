@@ -60,7 +60,7 @@ func (l *Leader) takeSegment(ctx context.Context, f lost.File) (uint64, error) {
 	}
 	meta := seg.Meta()
 	seg.Close()
-	if l.tasks[meta.TaskID] == nil {
+	if l.tasks.Get(meta.TaskID) == nil {
 		l.opt.Log.Warn("a lost segment stays where it is: its task is not provisioned here", "file", f.Path, "task", meta.TaskID)
 		return 0, nil
 	}
@@ -85,7 +85,7 @@ func (l *Leader) takeLog(ctx context.Context, f lost.File) (uint64, error) {
 		return 0, nil
 	}
 	for i := range entries {
-		if l.tasks[entries[i].TaskID] == nil {
+		if l.tasks.Get(entries[i].TaskID) == nil {
 			l.opt.Log.Warn("a lost log stays where it is: a task in it is not provisioned here", "file", f.Path, "task", entries[i].TaskID)
 			return 0, nil
 		}

@@ -81,7 +81,7 @@ func (l *Leader) mendTasks(ctx context.Context, all, now bool) error {
 		} else if gone {
 			continue
 		}
-		t := l.tasks[id]
+		t := l.tasks.Get(id)
 		damaged, err := l.store.Damaged(ctx, id)
 		if err != nil {
 			return err

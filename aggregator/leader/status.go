@@ -40,7 +40,7 @@ func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
 	}
 	silent := "" // why the helper does not answer: it is asked once, and not for each task
 	for _, id := range l.party.TaskIDs() {
-		t := l.tasks[id]
+		t := l.tasks.Get(id)
 		st, err := l.taskStatus(ctx, t, now)
 		if err != nil {
 			return nil, err

@@ -34,6 +34,8 @@ type Book struct {
 	store Store
 	board *permit.Board
 	log   *slog.Logger
+
+	mu    sync.RWMutex // guards the map; leaves guard themselves, and stay
 	pages map[dap.TaskID]*leaf
 }
 
@@ -54,26 +56,49 @@ type leaf struct {
 }
 
 // NewBook opens the book of a service with those tasks.
-func NewBook(ctx context.Context, role dap.Role, tasks map[dap.TaskID]*task.Task, s Store, board *permit.Board, log *slog.Logger) (*Book, error) {
+func NewBook(ctx context.Context, role dap.Role, tasks *task.Table, s Store, board *permit.Board, log *slog.Logger) (*Book, error) {
 	b := &Book{role: role, store: s, board: board, log: log, pages: make(map[dap.TaskID]*leaf)}
-	for id, t := range tasks {
-		l := &leaf{id: id, key: NewKey(t.PeerSecret, id)}
-		facts, err := Of(t, l.key)
-		if err != nil {
+	for _, t := range tasks.All() {
+		if err := b.Add(ctx, t); err != nil {
 			return nil, err
 		}
-		l.static = *facts
-		state, err := s.TaskState(ctx, id)
-		if err != nil {
-			return nil, fmt.Errorf("agreement: %w", err)
-		}
-		if l.static.ClosedIn = state.ClosedIn; l.static.ClosedIn != 0 {
-			board.Put(id, permit.Restore, closed(role, l.static.ClosedIn))
-		}
-		b.pages[id] = l
-		b.write(l)
 	}
 	return b, nil
+}
+
+// Add opens the page of a task, of which nothing has been compared; one that is open stays.
+func (b *Book) Add(ctx context.Context, t *task.Task) error {
+	if b.page(t.ID) != nil {
+		return nil
+	}
+	l := &leaf{id: t.ID, key: NewKey(t.PeerSecret, t.ID)}
+	facts, err := Of(t, l.key)
+	if err != nil {
+		return err
+	}
+	l.static = *facts
+	state, err := b.store.TaskState(ctx, t.ID)
+	if err != nil {
+		return fmt.Errorf("agreement: %w", err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.pages[t.ID] != nil {
+		return nil
+	}
+	if l.static.ClosedIn = state.ClosedIn; l.static.ClosedIn != 0 {
+		b.board.Put(t.ID, permit.Restore, closed(b.role, l.static.ClosedIn))
+	}
+	b.pages[t.ID] = l
+	b.write(l)
+	return nil
+}
+
+// page is that of a task; nil where there is none.
+func (b *Book) page(id dap.TaskID) *leaf {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.pages[id]
 }
 
 // closed is why a task does nothing any more that a restore closed here.
@@ -105,7 +130,7 @@ func (b *Book) set(l *leaf, s Standing) permit.Act {
 
 // Status is how a task stands, for the operator.
 func (b *Book) Status(id dap.TaskID) *status.Agreement {
-	l := b.pages[id]
+	l := b.page(id)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.standing.Status()
@@ -113,7 +138,7 @@ func (b *Book) Status(id dap.TaskID) *status.Agreement {
 
 // Fence is the value of [FenceHeader] in requests of a task that a leader makes.
 func (b *Book) Fence(id dap.TaskID) string {
-	l := b.pages[id]
+	l := b.page(id)
 	first := l.static.Keys[0].ID
 	fence, _ := l.static.fence(l.key, first) // it has that key
 	return fenceValue(first, fence)
@@ -123,7 +148,7 @@ func (b *Book) Fence(id dap.TaskID) string {
 // those values of [FenceHeader]: where there is none it is another implementation's, and it
 // may. It remembers that the task's leader has come and passed.
 func (b *Book) Pass(id dap.TaskID, values []string) bool {
-	l := b.pages[id]
+	l := b.page(id)
 	pass := len(values) == 0
 	if len(values) == 1 {
 		key, fence, err := readFence(values[0])
@@ -145,7 +170,7 @@ func (b *Book) Pass(id dap.TaskID, values []string) bool {
 // Passed says whether a request of the task's leader passed last: what an earlier life of a
 // helper has stored of a task is worked on only then, for keys may have been changed since.
 func (b *Book) Passed(id dap.TaskID) bool {
-	l := b.pages[id]
+	l := b.page(id)
 	if l == nil {
 		return false
 	}
@@ -180,7 +205,7 @@ func (b *Book) entries(ctx context.Context, ids []dap.TaskID) (list []Entry, fac
 		if state.Retired {
 			continue
 		}
-		l := b.pages[id]
+		l := b.page(id)
 		f, err := b.facts(ctx, l)
 		if err != nil {
 			return nil, nil, err
@@ -213,7 +238,7 @@ func (b *Book) Answer(ctx context.Context, ids []dap.TaskID, in *Message, own Se
 	if len(in.Entries) == 0 {
 		if in.Root == out.Root {
 			for id, f := range facts {
-				b.agreed(b.pages[id], now, services, f.Ledger.Releases)
+				b.agreed(b.page(id), now, services, f.Ledger.Releases)
 			}
 		}
 		return out, nil
@@ -228,7 +253,7 @@ func (b *Book) Answer(ctx context.Context, ids []dap.TaskID, in *Message, own Se
 			out.Entries = append(out.Entries, Entry{Task: asked.Task, State: Unknown})
 		case asked.State != Held: // the leader has ended it
 		default:
-			l := b.pages[asked.Task]
+			l := b.page(asked.Task)
 			e := Entry{Task: asked.Task, Digest: f.Digest(l.key), Facts: f}
 			if e.Digest == asked.Digest {
 				b.agreed(l, now, services, f.Ledger.Releases)
@@ -263,7 +288,7 @@ func (l *leaf) lacks() (n uint64) {
 // Part is the helper's side where ledgers differ: it says what it has released, and whether
 // it lacks what its leader has.
 func (b *Book) Part(ctx context.Context, id dap.TaskID, in *Part) (*Part, error) {
-	l := b.pages[id]
+	l := b.page(id)
 	out := &Part{Bits: in.Bits, Index: in.Index}
 	var err error
 	if out.Prints, err = printsIn(ctx, b.store, id, l.key, false, out); err != nil {
@@ -308,7 +333,7 @@ func (b *Book) Exchange(ctx context.Context, w Wire, ids []dap.TaskID, own Servi
 	}
 	if first.Root == x.root {
 		for id, f := range facts {
-			x.freed |= b.agreed(b.pages[id], clock(), x.services, f.Ledger.Releases)
+			x.freed |= b.agreed(b.page(id), clock(), x.services, f.Ledger.Releases)
 		}
 		return x.freed, nil
 	}
@@ -365,7 +390,7 @@ func (x *exchange) list(ctx context.Context, entries []Entry) error {
 	}
 	var differ []Entry // with our facts, for the helper to know
 	for _, e := range entries {
-		l, mine := x.pages[e.Task], x.mine[e.Task]
+		l, mine := x.page(e.Task), x.mine[e.Task]
 		there := theirs[e.Task]
 		switch {
 		case there == nil:
@@ -391,7 +416,7 @@ func (x *exchange) list(ctx context.Context, entries []Entry) error {
 		return err
 	}
 	for _, e := range differ {
-		if err := x.compare(ctx, x.pages[e.Task], theirs[e.Task].Facts); err != nil {
+		if err := x.compare(ctx, x.page(e.Task), theirs[e.Task].Facts); err != nil {
 			return err
 		}
 	}
@@ -470,7 +495,7 @@ func (x *exchange) ledgers(ctx context.Context, l *leaf, releases uint64) (behin
 // not show it in this life, is another implementation's.
 func (b *Book) Fail(ids []dap.TaskID, err error) (freed permit.Act) {
 	for _, id := range ids {
-		l := b.pages[id]
+		l := b.page(id)
 		l.mu.Lock()
 		s := l.standing
 		if s.Failed = err.Error(); errors.Is(err, ErrSilent) && s.At.IsZero() {
@@ -483,4 +508,8 @@ func (b *Book) Fail(ids []dap.TaskID, err error) (freed permit.Act) {
 }
 
 // Tasks lists the tasks of the book, in order.
-func (b *Book) Tasks() []dap.TaskID { return slices.SortedFunc(maps.Keys(b.pages), compareIDs) }
+func (b *Book) Tasks() []dap.TaskID {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return slices.SortedFunc(maps.Keys(b.pages), compareIDs)
+}

@@ -17,7 +17,7 @@ func (s *Server) HandleAgreement(book *agreement.Book, answer func(context.Conte
 	s.handle("POST", "/"+peer.AgreementPath, "POST "+peer.AgreementPath, func(w http.ResponseWriter, r *http.Request) (*dap.TaskID, error) {
 		borne := task.Borne(r)
 		var ids []dap.TaskID
-		for id, t := range s.Tasks {
+		for id, t := range s.Tasks.All() {
 			if borne(Peer(t)) {
 				ids = append(ids, id)
 			}

@@ -28,7 +28,7 @@ import (
 type Server struct {
 	// Base is the path of the base URL, without a slash at its end.
 	Base   string
-	Tasks  map[dap.TaskID]*task.Task
+	Tasks  *task.Table
 	Keys   *keyset.Set
 	Limits aggregator.Limits
 	Budget *body.Budget
@@ -115,7 +115,7 @@ func (s *Server) Handle(method, path string, auth Auth, h Handler) {
 		if err != nil {
 			return nil, NotFound(dap.ProblemUnrecognizedTask, "the task id is malformed")
 		}
-		t := s.Tasks[id]
+		t := s.Tasks.Get(id)
 		if t == nil {
 			return &id, NotFound(dap.ProblemUnrecognizedTask, "")
 		}

@@ -3,9 +3,7 @@ package party
 import (
 	"context"
 	"io"
-	"maps"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/backup"
@@ -71,9 +69,7 @@ func (c Common) Audit(ctx context.Context) ([]string, error) {
 }
 
 // TaskIDs are the tasks, in order.
-func (p *Party) TaskIDs() []dap.TaskID {
-	return slices.SortedFunc(maps.Keys(p.Tasks), func(a, b dap.TaskID) int { return slices.Compare(a[:], b[:]) })
-}
+func (p *Party) TaskIDs() []dap.TaskID { return p.Tasks.IDs() }
 
 // Retired reports whether a task is retired.
 func (p *Party) Retired(ctx context.Context, t dap.TaskID) (bool, error) {

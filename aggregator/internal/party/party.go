@@ -39,7 +39,7 @@ type Options struct {
 
 // A Party is what was opened. The caller closes the store.
 type Party struct {
-	Tasks  map[dap.TaskID]*task.Task
+	Tasks  *task.Table
 	Server *edge.Server // without routes
 	Store  store.Engine
 	Local  *sqlite.Store // the same: where it is the embedded engine
@@ -78,7 +78,7 @@ func Open(ctx context.Context, o Options) (_ *Party, err error) {
 			err = errors.Join(err, p.Store.Close())
 		}
 	}()
-	for _, t := range p.Tasks {
+	for _, t := range p.Tasks.All() {
 		if err := p.Store.PutTask(ctx, t.Stored(o.Limits.ClockSkew)); err != nil {
 			return nil, fmt.Errorf("provision: %w", err)
 		}

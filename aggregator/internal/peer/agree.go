@@ -7,7 +7,6 @@ import (
 	"net/url"
 
 	"github.com/starling-agg/starling/aggregator/internal/agreement"
-	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/dap"
 )
 
@@ -29,7 +28,6 @@ type Comparison struct {
 	Client *Client
 	Helper *url.URL
 	Secret string
-	Tasks  map[dap.TaskID]*task.Task
 }
 
 // Agree implements [agreement.Wire].

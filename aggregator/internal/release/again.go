@@ -38,7 +38,7 @@ func timeOf(t *task.Task, span dap.Interval) (time.Time, error) {
 
 // Needs says what data keys are needed for: what lies under them, and every task that is
 // not retired and has reports of their time, or may have.
-func Needs(r store.Releases, s store.Tasks, tasks map[dap.TaskID]*task.Task) datakey.Needs {
+func Needs(r store.Releases, s store.Tasks, tasks *task.Table) datakey.Needs {
 	return func(ctx context.Context, key datakey.Record) (string, error) {
 		n, err := r.KeptUnder(ctx, key.Serial)
 		if err != nil {
@@ -52,7 +52,7 @@ func Needs(r store.Releases, s store.Tasks, tasks map[dap.TaskID]*task.Task) dat
 			return "", err
 		}
 		for _, id := range known {
-			if t := tasks[id]; t != nil && !meets(t, &key) {
+			if t := tasks.Get(id); t != nil && !meets(t, &key) {
 				continue
 			}
 			state, err := s.TaskState(ctx, id)

@@ -51,8 +51,8 @@ type Store interface {
 
 // Pass retires what is due and erases a bounded part of what is retired. It says whether
 // there is more to erase.
-func Pass(ctx context.Context, s Store, tasks map[dap.TaskID]*task.Task, now time.Time, skew, retention time.Duration, log *slog.Logger) (more bool, err error) {
-	for id, t := range tasks {
+func Pass(ctx context.Context, s Store, tasks *task.Table, now time.Time, skew, retention time.Duration, log *slog.Logger) (more bool, err error) {
+	for id, t := range tasks.All() {
 		state, err := s.TaskState(ctx, id)
 		if err != nil {
 			return more, err

@@ -165,17 +165,16 @@ func (t *Task) Stored(skew time.Duration) *store.Task {
 }
 
 // Set makes the working form of all tasks of a service.
-func Set(tasks []aggregator.Task, role dap.Role) (map[dap.TaskID]*Task, error) {
-	set := make(map[dap.TaskID]*Task)
+func Set(tasks []aggregator.Task, role dap.Role) (*Table, error) {
+	set := new(Table)
 	for i := range tasks {
 		t, err := New(&tasks[i], role)
 		if err != nil {
 			return nil, fmt.Errorf("task %d: %w", i, err)
 		}
-		if set[t.ID] != nil {
+		if !set.Put(t) {
 			return nil, fmt.Errorf("task %d: its id is there twice", i)
 		}
-		set[t.ID] = t
 	}
 	return set, nil
 }

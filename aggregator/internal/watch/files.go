@@ -21,7 +21,7 @@ type Damage interface {
 
 // Files counts what is lost or damaged of an aggregator's files. missing is how many data
 // keys have no file.
-func Files(ctx context.Context, fsys disk.FS, s Damage, tasks map[dap.TaskID]*task.Task, missing int) (f aggregator.Files, err error) {
+func Files(ctx context.Context, fsys disk.FS, s Damage, tasks *task.Table, missing int) (f aggregator.Files, err error) {
 	set, err := lost.Status(fsys)
 	if err != nil {
 		return f, fmt.Errorf("watch: %w", err)
@@ -35,7 +35,7 @@ func Files(ctx context.Context, fsys disk.FS, s Damage, tasks map[dap.TaskID]*ta
 		return f, fmt.Errorf("watch: %w", err)
 	}
 	f.DamagedLogs, f.MissingDataKeys = len(logs), missing
-	for id := range tasks {
+	for id := range tasks.All() {
 		damaged, err := s.Damaged(ctx, id)
 		if err != nil {
 			return f, fmt.Errorf("watch: %w", err)

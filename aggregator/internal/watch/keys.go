@@ -8,15 +8,14 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/aggregator/status"
-	"github.com/starling-agg/starling/dap"
 )
 
 // DataKeys says how the data keys stand, with the time at which each task is retired; zero
 // where it never is.
-func DataKeys(ctx context.Context, keys *datakey.Set, s store.Watch, tasks map[dap.TaskID]*task.Task, at func(*task.Task) time.Time) (*status.DataKeys, error) {
+func DataKeys(ctx context.Context, keys *datakey.Set, s store.Watch, tasks *task.Table, at func(*task.Task) time.Time) (*status.DataKeys, error) {
 	k := new(status.DataKeys)
 	k.Kept, k.Oldest, k.Newest = keys.Kept()
-	for id, t := range tasks {
+	for id, t := range tasks.All() {
 		if !at(t).IsZero() {
 			continue
 		}

@@ -25,11 +25,11 @@ type entry struct {
 
 // Tell reads the counts, passes on by how much they grew since the last call, since ever
 // the first time, and returns how many reports wait.
-func (l *Ledger) Tell(ctx context.Context, s store.Watch, tasks map[dap.TaskID]*task.Task, o *aggregator.Observer) (waiting uint64, err error) {
+func (l *Ledger) Tell(ctx context.Context, s store.Watch, tasks *task.Table, o *aggregator.Observer) (waiting uint64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := make(map[entry]uint64)
-	for id := range tasks {
+	for id := range tasks.All() {
 		c, err := s.Counts(ctx, id)
 		if err != nil {
 			return 0, fmt.Errorf("watch: %w", err)

@@ -31,7 +31,10 @@ func TestLedgerTellsGrowth(t *testing.T) {
 		one: {Acknowledged: 5, Aggregated: 3, Rejected: map[dap.ReportError]uint64{dap.ReportReplayed: 2}},
 		two: {Acknowledged: 4, Refused: map[dap.ReportError]uint64{dap.ReportReplayed: 1}},
 	}}
-	tasks := map[dap.TaskID]*task.Task{one: nil, two: nil}
+	tasks := new(task.Table)
+	for _, id := range []dap.TaskID{one, two} {
+		tasks.Put(&task.Task{ID: id})
+	}
 	told := map[entry]uint64{}
 	calls := 0
 	o := &aggregator.Observer{Reports: func(stage aggregator.Stage, reason dap.ReportError, n uint64) {
