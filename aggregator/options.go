@@ -155,8 +155,12 @@ type Options struct {
 	// Base is the URL under which the service's Handler is reached; it may have a path.
 	// Required.
 	Base string
-	// Tasks are the provisioned tasks. Required, at least one.
+	// Tasks are the provisioned tasks, beside those that the store has. At least one is
+	// required, or a Provider.
 	Tasks []Task
+	// Provide makes the tasks that were added to a running service, and are in its store,
+	// again. Required where there are any.
+	Provide Provider
 	// Keys are HPKE keys of the operator's own. Without KeySchedule they are what clients
 	// seal to, best first, and at least one is required; with it they are taken beside the
 	// service's own keys and not offered, so that a service can pass from the one to the
@@ -223,7 +227,7 @@ func (o *Options) Validate() error {
 		}
 	}
 	switch {
-	case len(o.Tasks) == 0:
+	case len(o.Tasks) == 0 && o.Provide == nil:
 		return errors.New("no task")
 	case o.KeySchedule == nil && (o.Keys == nil || len(o.Keys.Keys()) == 0):
 		return errors.New("no HPKE key")

@@ -38,7 +38,7 @@ func (l *Leader) postReports(r *edge.Request) error {
 	if state.ClosedIn != 0 {
 		return edge.Refuse(releases.ProblemClosed, closedDetail)
 	}
-	if err := l.permits.May(r.Task.ID, permit.Take); err != nil && !state.Retired {
+	if err := l.permits.May(r.Task.ID, permit.Take); err != nil && !state.Retired && state.Closed.IsZero() {
 		return edge.Stopped(err, "the servers of this task take no reports at the moment")
 	}
 	body, done, err := r.Body(dap.MediaUploadReq, l.opt.Limits.UploadBody)
@@ -60,7 +60,7 @@ func (l *Leader) postReports(r *edge.Request) error {
 	defer keys.Release()
 	leave := sync.OnceFunc(l.uploads.enter())
 	defer leave()
-	check := uploadCheck{l: l, t: r.Task, keys: keys, retired: state.Retired, collected: make(map[dap.Time]bool)}
+	check := uploadCheck{l: l, t: r.Task, keys: keys, retired: state.Retired || !state.Closed.IsZero(), collected: make(map[dap.Time]bool)}
 	var refused []dap.ReportUploadStatus
 	entries := make([]segment.Entry, 0, len(reports))
 	for i := range reports {
@@ -165,7 +165,7 @@ func (c *crossing) left() int {
 type uploadCheck struct {
 	l         *Leader
 	t         *task.Task
-	retired   bool
+	retired   bool         // or closed: it takes nothing any more
 	keys      *keyset.Hold // until the reports are durable
 	collected map[dap.Time]bool
 }

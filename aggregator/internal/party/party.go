@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/agreement"
@@ -48,7 +49,9 @@ type Party struct {
 	Keys   *keyset.Set
 	Data   *datakey.Set
 
-	opt aggregator.Options
+	opt    aggregator.Options
+	role   dap.Role
+	adding sync.Mutex // one Add at a time
 }
 
 // Open opens all of it, or nothing.
@@ -57,7 +60,7 @@ func Open(ctx context.Context, o Options) (_ *Party, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Party{opt: o.Options}
+	p := &Party{opt: o.Options, role: o.Role}
 	if p.Tasks, err = task.Set(o.Tasks, o.Role); err != nil {
 		return nil, err
 	}
@@ -82,6 +85,9 @@ func Open(ctx context.Context, o Options) (_ *Party, err error) {
 		if err := p.Store.PutTask(ctx, t.Stored(o.Limits.ClockSkew)); err != nil {
 			return nil, fmt.Errorf("provision: %w", err)
 		}
+	}
+	if err := p.recall(ctx, o.Provide); err != nil {
+		return nil, err
 	}
 	p.Steady, err = steady.Open(ctx, steady.Options{Keeper: p.Store, Clock: o.Clock, Absence: o.Absence, Log: o.Log})
 	if err != nil {

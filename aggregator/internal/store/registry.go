@@ -7,42 +7,24 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/dap"
 )
 
 // ErrEnded: the task was closed or is retired, or a restore closed it; it never opens.
 var ErrEnded = errors.New("store: task has ended")
 
-// A Form says what the bytes are that a task was made of.
-type Form uint8
-
-// Forms, as the rows have them.
-const (
-	RecipeFile    Form = 1 // a recipe, and its certificate
-	Configuration Form = 2 // a TaskConfiguration that others made
-)
-
-// A Source says how a task came.
-type Source uint8
-
-// Sources, as the rows have them.
-const (
-	Imported Source = 1 // it stood in the configuration
-	Typed    Source = 2 // an operator added it
-	InBand   Source = 3 // a leader brought it
-)
-
 // A Registration is how a task came to the aggregator, what it is made of, and how it was
 // closed. It has no secret: Terms name files of them. But for Change and Closed nothing in
 // it ever changes, until a task that is retired is swept, which takes Made and Terms away.
 type Registration struct {
 	ID     dap.TaskID
-	Form   Form
+	Form   aggregator.Form
 	Made   []byte
 	Sum    [sha256.Size]byte // SHA-256 of Made
 	Terms  []byte            // what this aggregator adds; the store compares it and does not read it
 	Tenant string            // empty for the aggregator's own tasks
-	Source Source
+	Source aggregator.Source
 	By     string // the person, or the peer of a task that came in band
 	Added  time.Time
 	End    time.Time // of the task's window, without what clocks and grace add; zero: never
@@ -66,9 +48,9 @@ const (
 // Validate says what is wrong with a registration that is to be made.
 func (r *Registration) Validate() error {
 	switch {
-	case r.Form != RecipeFile && r.Form != Configuration:
+	case r.Form != aggregator.RecipeFile && r.Form != aggregator.Configuration:
 		return fmt.Errorf("store: registration: unknown form %d", r.Form)
-	case r.Source < Imported || r.Source > InBand:
+	case r.Source < aggregator.Imported || r.Source > aggregator.InBand:
 		return fmt.Errorf("store: registration: unknown source %d", r.Source)
 	case len(r.Made) == 0 || len(r.Made) > MaxMade:
 		return fmt.Errorf("store: registration: made of %d bytes, want 1 to %d", len(r.Made), MaxMade)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/service/database"
@@ -214,7 +215,7 @@ func scanRegistration(row database.Row) (*store.Registration, error) {
 	if r.Made != nil && sha256.Sum256(r.Made) != r.Sum {
 		return nil, fmt.Errorf("%w: the bytes that task %v was made of are not what was written", database.ErrDamaged, r.ID)
 	}
-	r.Form, r.Source, r.Added = store.Form(form), store.Source(source), time.Unix(0, added).UTC()
+	r.Form, r.Source, r.Added = aggregator.Form(form), aggregator.Source(source), time.Unix(0, added).UTC()
 	if ends != 0 {
 		r.End = time.Unix(ends, 0).UTC()
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/dap"
 )
@@ -24,8 +25,8 @@ func init() {
 func Provision(task *store.Task) store.Provision {
 	made := fmt.Appendf(nil, "recipe of %x", task.Config)
 	return store.Provision{Task: task, Registration: store.Registration{
-		ID: task.ID, Form: store.RecipeFile, Made: made, Sum: sha256.Sum256(made), Terms: []byte(`{"peer_token":"peer.token"}`),
-		Source: store.Typed, By: "alice", Added: Epoch, End: Epoch.Add(time.Hour).Round(time.Second),
+		ID: task.ID, Form: aggregator.RecipeFile, Made: made, Sum: sha256.Sum256(made), Terms: []byte(`{"peer_token":"peer.token"}`),
+		Source: aggregator.Typed, By: "alice", Added: Epoch, End: Epoch.Add(time.Hour).Round(time.Second),
 	}}
 }
 
@@ -56,7 +57,7 @@ func testRegisteredOnce(t *testing.T, h Harness) {
 	first, err := w.Store.Registration(ctx, task.ID)
 	w.ok(err)
 	other := p
-	other.By, other.Source, other.Added = "bob", store.InBand, Epoch.Add(time.Minute)
+	other.By, other.Source, other.Added = "bob", aggregator.InBand, Epoch.Add(time.Minute)
 	register(other, 0)
 	register(other, 0)
 	w.Reopen(t)
@@ -66,7 +67,7 @@ func testRegisteredOnce(t *testing.T, h Harness) {
 		"other bytes": remade(p, "another recipe"),
 		"other terms": func() store.Provision { p := p; p.Terms = []byte("{}"); return p }(),
 		"tenant":      func() store.Provision { p := p; p.Tenant = "acme"; return p }(),
-		"form":        func() store.Provision { p := p; p.Form = store.Configuration; return p }(),
+		"form":        func() store.Provision { p := p; p.Form = aggregator.Configuration; return p }(),
 		"configuration": func() store.Provision {
 			p, other := p, *task
 			other.Config = []byte("other")

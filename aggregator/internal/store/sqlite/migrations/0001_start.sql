@@ -47,12 +47,12 @@ BEGIN SELECT RAISE(ABORT, 'a task that was closed stays closed'); END;
 CREATE TABLE registration (
   task       INTEGER PRIMARY KEY REFERENCES task (id),
   change     INTEGER NOT NULL UNIQUE CHECK (change > 0), -- its last one, of identity.registry
-  form       INTEGER NOT NULL CHECK (form IN (1, 2)), -- store.Form
+  form       INTEGER NOT NULL CHECK (form IN (1, 2)), -- aggregator.Form
   made       BLOB, -- NULL once the task is retired and swept; so are the terms
   sum        BLOB    NOT NULL CHECK (length(sum) = 32), -- SHA-256 of made
   terms      BLOB,
   tenant     TEXT    NOT NULL,
-  source     INTEGER NOT NULL CHECK (source IN (1, 2, 3)), -- store.Source
+  source     INTEGER NOT NULL CHECK (source IN (1, 2, 3)), -- aggregator.Source
   added_by   TEXT    NOT NULL CHECK (added_by <> ''),
   added      INTEGER NOT NULL,
   ends       INTEGER CHECK (ends > 0), -- in seconds; NULL: never

@@ -1,0 +1,83 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/dap"
+)
+
+// Add takes a task, which is durable and takes uploads when Add returns; made is false where
+// the same one was there. The helper is asked at once whether it has it too, and nothing
+// waits for its answer. A task that is refused is an *[aggregator.TaskError].
+func (l *Leader) Add(ctx context.Context, in *aggregator.Provision) (made bool, err error) {
+	id, made, err := l.party.Add(ctx, in, func(t *task.Task) {
+		t.Fence = l.book.Fence(t.ID)
+		l.join(t)
+	})
+	if err != nil {
+		return made, fmt.Errorf("leader: %w", err)
+	}
+	l.agreeNow(id)
+	return made, nil
+}
+
+// A Closed task takes no more uploads.
+type Closed struct {
+	At      time.Time
+	By, Why string // of the first closing
+	Waiting uint64 // acknowledged reports that are to be verified
+	// Ready are verified reports of batches that reach the minimum, which may be collected
+	// until the task is retired, and Short those of batches that do not as yet.
+	Ready, Short uint64
+}
+
+// CloseTask ends a task for uploads, for good, and says what becomes of its reports. Again
+// is harmless, and says how they stand now. It fails with [ErrNoTask].
+func (l *Leader) CloseTask(ctx context.Context, id dap.TaskID, by, why string) (c Closed, err error) {
+	t := l.tasks.Get(id)
+	if t == nil {
+		return c, fmt.Errorf("%w: %s", ErrNoTask, id.Base64())
+	}
+	first, err := l.party.Close(ctx, id, by, why)
+	if errors.Is(err, store.ErrNotFound) {
+		return c, fmt.Errorf("%w: %s stands in the configuration alone", ErrNoTask, id.Base64())
+	} else if err != nil {
+		return c, fmt.Errorf("leader: close a task: %w", err)
+	}
+	c.At, c.By, c.Why = first.At, first.By, first.Why
+	st, err := l.taskStatus(ctx, t, l.opt.Clock.Now())
+	if err != nil {
+		return c, fmt.Errorf("leader: %w", err)
+	}
+	c.Waiting = st.Counts.Waiting
+	l.wakeCollect()
+	c.Ready, c.Short, err = l.ready(ctx, t)
+	return c, err
+}
+
+// ready adds up the verified reports of open batches that have the minimum, and of those
+// that have not. A status lists some batches, the last ones; this is of as many.
+func (l *Leader) ready(ctx context.Context, t *task.Task) (ready, short uint64, err error) {
+	batches, err := l.store.Batches(ctx, t.ID, maxClosing)
+	if err != nil {
+		return 0, 0, fmt.Errorf("leader: %w", err)
+	}
+	for _, b := range slices.DeleteFunc(batches, func(b store.BatchStatus) bool { return b.State == store.Closed }) {
+		if b.Verified >= max(t.Config.MinBatchSize, 1) {
+			ready += b.Verified
+		} else {
+			short += b.Verified
+		}
+	}
+	return ready, short, nil
+}
+
+// maxClosing is how many batches a closing looks at.
+const maxClosing = 100_000
