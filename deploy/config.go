@@ -339,10 +339,23 @@ func (a *Aggregator) read() (*material, error) {
 // read reads the files of a task, and says all that is wrong with them; its recipe is nil
 // where it has none.
 func (t *Task) read(role dap.Role, agreed *shared) (out aggregator.Task, c *recipe.Checked, err error) {
+	form, made, err := t.source()
+	return t.make(form, made, err, role, agreed)
+}
+
+// make makes a task of the bytes that it is made of, or says why these were not read, and
+// what else is wrong.
+func (t *Task) make(form aggregator.Form, made []byte, unread error, role dap.Role, agreed *shared) (out aggregator.Task, c *recipe.Checked, err error) {
 	var f Faults
-	if t.foreign() {
-		out, err = t.readForeign()
-	} else if c, err = OpenRecipe(string(t.Recipe)); err == nil {
+	if err = unread; err != nil {
+		// all else is said with it
+	} else if form == aggregator.Configuration {
+		out, err = t.ofConfiguration(made)
+	} else if c, err = openRecipe(made); err != nil {
+		if t.Recipe != "" {
+			err = fmt.Errorf("%s: %w", t.Recipe, err)
+		}
+	} else {
 		out, err = t.ofRecipe(c)
 	}
 	known := err == nil // which task it is

@@ -27,12 +27,9 @@ func (t *Task) validateSource() error {
 	return nil
 }
 
-// readForeign reads a task of others.
-func (t *Task) readForeign() (out aggregator.Task, err error) {
-	if out.Config, err = readFile(string(t.Configuration), maxConfiguration); err != nil {
-		return out, fmt.Errorf("configuration: %w", err)
-	}
-	if out, err = aggregator.ForeignTask(t.DAP, out.Config, aggregator.Secrets{}); err != nil {
+// ofConfiguration is a task of others.
+func (t *Task) ofConfiguration(config []byte) (out aggregator.Task, err error) {
+	if out, err = aggregator.ForeignTask(t.DAP, config, aggregator.Secrets{}); err != nil {
 		return out, fmt.Errorf("configuration: %s: %w", t.Configuration, err)
 	}
 	out.Expected = t.expectation()

@@ -26,14 +26,11 @@ func ReadRecipe(path string) (alone, certificate []byte, err error) {
 // OpenRecipe reads and checks a recipe file, once, for a party that asks the accountant.
 // Its guarantee holds, and so does its certificate if there is one, or it is an error.
 func OpenRecipe(path string) (*recipe.Checked, error) {
-	alone, certificate, err := ReadRecipe(path)
+	b, err := readFile(path, recipe.MaxFileSize)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("recipe: %w", err)
 	}
-	c, err := recipe.Open(alone, account.Prover)
-	if err == nil && len(certificate) > 0 {
-		_, err = c.Recipe().CheckCertificate(certificate)
-	}
+	c, err := openRecipe(b)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -1,0 +1,131 @@
+package deploy
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/service"
+	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
+)
+
+// terms are what an aggregator adds to a recipe or a configuration, as its store has them:
+// the lines of [[tasks]] but for the first. Paths are absolute, and files of secrets are
+// named and not read. What is left out follows from the agreement.
+type terms struct {
+	DAP            dap.Version  `json:"dap,omitzero"`
+	ID             string       `json:"id,omitempty"`
+	Framing        dap.Framing  `json:"framing,omitzero"`
+	VerifyKeys     []verifyKey  `json:"verify_keys,omitempty"` // by id
+	PeerToken      string       `json:"peer_token,omitempty"`
+	CollectorToken string       `json:"collector_token,omitempty"`
+	CollectorHPKE  string       `json:"collector_hpke,omitempty"`
+	Expected       *expectation `json:"expected,omitempty"`
+}
+
+type verifyKey struct {
+	ID   uint8  `json:"id"`
+	File string `json:"file"`
+}
+
+type expectation struct {
+	Reports uint64 `json:"reports"`
+	Units   uint64 `json:"units,omitempty"`
+}
+
+// terms writes down what the task adds to its recipe or configuration: one way for each.
+func (t *Task) terms() ([]byte, error) {
+	out := terms{DAP: t.DAP, ID: t.ID, Framing: t.Framing}
+	for path, into := range map[string]*string{
+		string(t.PeerToken): &out.PeerToken, string(t.CollectorToken): &out.CollectorToken, string(t.CollectorHPKE): &out.CollectorHPKE,
+	} {
+		if err := absolute(path, into); err != nil {
+			return nil, err
+		}
+	}
+	for _, k := range t.VerifyKeys {
+		w := verifyKey{ID: k.ID}
+		if err := absolute(string(k.File), &w.File); err != nil {
+			return nil, err
+		}
+		out.VerifyKeys = append(out.VerifyKeys, w)
+	}
+	slices.SortFunc(out.VerifyKeys, func(a, b verifyKey) int { return cmp.Compare(a.ID, b.ID) })
+	if t.Expected != (Expected{}) {
+		out.Expected = &expectation{t.Expected.Reports, t.Expected.Units}
+	}
+	return json.Marshal(out)
+}
+
+func absolute(path string, into *string) (err error) {
+	if path != "" {
+		*into, err = filepath.Abs(path)
+	}
+	return err
+}
+
+// task is the task of terms that a store has, without its recipe or configuration.
+func (w *terms) task() *Task {
+	t := &Task{
+		DAP: w.DAP, ID: w.ID, Framing: w.Framing, PeerToken: service.Secret(w.PeerToken), CollectorToken: service.Secret(w.CollectorToken),
+		CollectorHPKE: service.Path(w.CollectorHPKE),
+	}
+	for _, k := range w.VerifyKeys {
+		t.VerifyKeys = append(t.VerifyKeys, VerifyKey{k.ID, service.Secret(k.File)})
+	}
+	if w.Expected != nil {
+		t.Expected = Expected{w.Expected.Reports, w.Expected.Units}
+	}
+	return t
+}
+
+// provide makes a task of what a store has of it. What the terms name is read anew, so that
+// a file of a secret may be replaced by another.
+func (a *Aggregator) provide(_ context.Context, form aggregator.Form, made, written []byte) (out aggregator.Task, err error) {
+	var w terms
+	d := json.NewDecoder(bytes.NewReader(written))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&w); err != nil {
+		return out, fmt.Errorf("terms: %w", err)
+	}
+	agreed, err := a.agreed()
+	if err != nil {
+		return out, err
+	}
+	out, _, err = w.task().make(form, made, nil, a.Role, agreed)
+	return out, err
+}
+
+// source reads what the task is made of.
+func (t *Task) source() (form aggregator.Form, made []byte, err error) {
+	if t.foreign() {
+		if made, err = readFile(string(t.Configuration), maxConfiguration); err != nil {
+			err = fmt.Errorf("configuration: %w", err)
+		}
+		return aggregator.Configuration, made, err
+	}
+	if made, err = readFile(string(t.Recipe), recipe.MaxFileSize); err != nil {
+		err = fmt.Errorf("recipe: %w", err)
+	}
+	return aggregator.RecipeFile, made, err
+}
+
+// openRecipe is [OpenRecipe] of a file's bytes.
+func openRecipe(b []byte) (*recipe.Checked, error) {
+	alone, certificate, err := recipe.SplitFile(b)
+	if err != nil {
+		return nil, err
+	}
+	c, err := recipe.Open(alone, account.Prover)
+	if err == nil && len(certificate) > 0 {
+		_, err = c.Recipe().CheckCertificate(certificate)
+	}
+	return c, err
+}
