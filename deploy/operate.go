@@ -130,5 +130,34 @@ func operations(current func() (*opened, error)) http.Handler {
 			return status.Decided{Tasks: held, Reports: reports}, err
 		})
 	}
+	handle(status.AddTaskPath, true, func(s *opened, w http.ResponseWriter, r *http.Request) error {
+		in, err := status.ReadNewTask(r)
+		if err != nil {
+			return err
+		}
+		done, err := s.add(r.Context(), &in)
+		if err == nil {
+			status.Answer(w, done)
+		}
+		return err
+	})
+	handle(status.ListTasksPath, true, func(s *opened, w http.ResponseWriter, r *http.Request) error {
+		tasks, err := s.Registered(r.Context())
+		if err == nil {
+			status.Answer(w, tasks)
+		}
+		return err
+	})
+	handle(status.CloseTaskPath, true, func(s *opened, w http.ResponseWriter, r *http.Request) error {
+		c, err := status.ReadClosing(r)
+		if err != nil {
+			return err
+		}
+		done, err := s.closeTask(r.Context(), &c)
+		if err == nil {
+			status.Answer(w, done)
+		}
+		return err
+	})
 	return mux
 }

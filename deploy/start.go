@@ -31,6 +31,8 @@ type commonService interface {
 	Offered() []byte
 	Notary() *keyset.Notary
 	Backup(context.Context, io.Writer) error
+	Registered(context.Context) ([]status.Registered, error)
+	Add(context.Context, *aggregator.Provision) (made bool, err error)
 }
 
 // An aggregatorService is a leader or a helper.
@@ -58,9 +60,9 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 	if err := backup.Sweep(fsys.data); err != nil {
 		return nil, errors.Join(err, fsys.Close())
 	}
-	o := &opened{files: fsys}
+	o := &opened{config: a, files: fsys}
 	shared := aggregator.Options{
-		Base: m.base, Tasks: m.tasks, Keys: m.keys, KeySchedule: m.epochs, Signing: m.signing, FS: fsys.data, Record: fsys.record,
+		Base: m.base, Tasks: m.tasks, Provide: a.provide, Keys: m.keys, KeySchedule: m.epochs, Signing: m.signing, FS: fsys.data, Record: fsys.record,
 		Limits: a.Limits.options(), Retention: time.Duration(a.Retention), DataKeyPeriod: time.Duration(a.DataKeyPeriod), Log: log, Observe: observe,
 	}
 	if a.Role == dap.RoleLeader {
@@ -87,6 +89,7 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 type opened struct {
 	aggregatorService
 	leader *leader.Leader // the service; nil at a helper
+	config *Aggregator
 	files  *files
 	token  string // of the operator, while it runs; else empty
 }

@@ -76,14 +76,20 @@ func Operated(token string, do func(w http.ResponseWriter, r *http.Request) erro
 
 // ReadDecision reads a request about tasks.
 func ReadDecision(r *http.Request) (d Decision, err error) {
-	b, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxDecision))
+	err = read(r, maxDecision, &d)
+	return d, err
+}
+
+// read reads a request of at most limit bytes.
+func read(r *http.Request, limit int64, into any) error {
+	b, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, limit))
 	if err == nil {
-		err = json.Unmarshal(b, &d)
+		err = json.Unmarshal(b, into)
 	}
 	if err != nil {
-		return d, &BadRequest{err}
+		return &BadRequest{err}
 	}
-	return d, nil
+	return nil
 }
 
 // Answer writes v as JSON.

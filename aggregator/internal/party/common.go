@@ -2,10 +2,12 @@ package party
 
 import (
 	"context"
+	"encoding/hex"
 	"io"
 	"net/http"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/backup"
 	"github.com/starling-agg/starling/aggregator/internal/release"
 	"github.com/starling-agg/starling/aggregator/internal/retire"
@@ -51,6 +53,34 @@ func (c Common) ConfirmClock(ctx context.Context) (time.Time, error) { return c.
 // Backup writes a backup of the service while it runs; see [backup.Send].
 func (c Common) Backup(ctx context.Context, w io.Writer) error {
 	return backup.Send(ctx, c.p.Local, c.p.opt.FS, c.p.opt.Clock, w)
+}
+
+// Registered lists the tasks that the store's registry has, in the order of their last
+// changes.
+func (c Common) Registered(ctx context.Context) (tasks []status.Registered, err error) {
+	for after, page := uint64(0), recallPage; page == recallPage; {
+		list, err := c.p.Store.Registrations(ctx, after, recallPage)
+		if err != nil {
+			return nil, err
+		}
+		page = len(list)
+		for i := range list {
+			r := &list[i]
+			after = r.Change
+			v := status.Registered{
+				Task: r.ID.Base64(), Form: "recipe", Source: [...]string{aggregator.Imported: "imported", aggregator.Typed: "typed", aggregator.InBand: "in band"}[r.Source],
+				By: r.By, Added: r.Added, Ends: r.End, Sum: hex.EncodeToString(r.Sum[:]),
+			}
+			if r.Form == aggregator.Configuration {
+				v.Form = "configuration"
+			}
+			if c := r.Closed; c != nil {
+				v.Closed = &status.ClosedTask{At: c.At, By: c.By, Why: c.Why}
+			}
+			tasks = append(tasks, v)
+		}
+	}
+	return tasks, nil
 }
 
 // Audit lists the violations of what must hold of the store and of the keys, in words;

@@ -1,0 +1,173 @@
+package deploy
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/starling-agg/starling/aggregator/status"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/service"
+	"github.com/starling-agg/starling/internal/service/servicetest"
+	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
+)
+
+// TestTasksOfARunningLeader: a leader that runs takes a task through its local listener, from
+// who has its token alone; it is there in the next life, without a line of the configuration,
+// and stopped leaders take and list tasks too. What is refused says why.
+func TestTasksOfARunningLeader(t *testing.T) {
+	addresses, err := Loopback()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer addresses.Close()
+	count := func(name, helper string) *recipe.Recipe {
+		t.Helper()
+		r, err := account.New(account.Options{Name: name, Query: recipe.Count{}, Leader: addresses.LeaderURL(), Helper: helper,
+			MinBatch: 100, Epsilon: recipe.Decimal{Coefficient: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	dir := t.TempDir()
+	if err := Create(dir, count("first", addresses.HelperURL()), addresses); err != nil {
+		t.Fatal(err)
+	}
+	load := func() *Aggregator {
+		t.Helper()
+		a, err := LoadAggregator(filepath.Join(dir, LeaderFile), dap.RoleLeader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	a := load()
+	file := func(r *recipe.Recipe) *status.NewTask {
+		t.Helper()
+		b, err := RecipeFileOf(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, r.Name+".starling")
+		if err := os.WriteFile(path, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		task := a.Tasks[0]
+		task.Recipe = service.Path(path)
+		in, err := task.NewTask("alice")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return in
+	}
+	second, third := file(count("second", addresses.HelperURL())), file(count("third", addresses.HelperURL()))
+	for _, in := range []*status.NewTask{second, third} {
+		for _, secret := range []string{string(a.Tasks[0].PeerToken), string(a.Tasks[0].CollectorToken)} {
+			text, err := service.Secret(secret).Text()
+			if err != nil || bytes.Contains(in.Terms, []byte(text)) || !bytes.Contains(in.Terms, []byte(secret)) {
+				t.Errorf("terms %s: want the name of %s alone, %v", in.Terms, secret, err)
+			}
+		}
+	}
+	addresses.Close() // the aggregator listens there
+	var bearer string
+	ask := func(path string, body, into any) (int, string) {
+		t.Helper()
+		b, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+string(a.Local.Address)+path, bytes.NewReader(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Authorization", "Bearer "+bearer)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		said, err := io.ReadAll(resp.Body)
+		if err == nil && resp.StatusCode == http.StatusOK {
+			err = json.Unmarshal(said, into)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(said)
+	}
+	serve := func() (stop func()) {
+		t.Helper()
+		stop = servicetest.Serve(t, a.Parts(slog.New(slog.DiscardHandler), Listeners{})...)
+		if bearer, err = a.OperatorToken(); err != nil {
+			t.Fatal(err)
+		}
+		return stop
+	}
+
+	stop := serve()
+	good := bearer
+	for _, path := range []string{status.AddTaskPath, status.ListTasksPath, status.CloseTaskPath} {
+		bearer = strings.Repeat("0", 64)
+		if code, _ := ask(path, second, nil); code != http.StatusUnauthorized {
+			t.Errorf("%s without the token: status %d", path, code)
+		}
+	}
+	bearer = good
+	var added, again status.Added
+	if code, said := ask(status.AddTaskPath, second, &added); code != http.StatusOK || !added.New || added.Task == "" {
+		t.Fatalf("added: %d %s", code, said)
+	}
+	if code, said := ask(status.AddTaskPath, second, &again); code != http.StatusOK || again.New || again.Task != added.Task {
+		t.Errorf("added again: %d %s", code, said)
+	}
+	for name, c := range map[string]struct {
+		change func(*status.NewTask)
+		says   string
+	}{
+		"other terms":   {func(in *status.NewTask) { in.Terms = bytes.Replace(in.Terms, []byte("{"), []byte(`{"expected":{"reports":9},`), 1) }, "terms"},
+		"unknown terms": {func(in *status.NewTask) { in.Terms = json.RawMessage(`{"peer":"x"}`) }, "unknown field"},
+		"no recipe":     {func(in *status.NewTask) { in.Made = []byte("nothing") }, "recipe"},
+		"nobody":        {func(in *status.NewTask) { in.By = "" }, "somebody"},
+	} {
+		in := *second
+		c.change(&in)
+		if code, said := ask(status.AddTaskPath, &in, nil); code != http.StatusBadRequest || !strings.Contains(said, c.says) {
+			t.Errorf("%s: %d %s", name, code, said)
+		}
+	}
+	stop()
+
+	done, err := a.AddTask(t.Context(), third) // stopped
+	if err != nil || !done.New {
+		t.Fatalf("added to a stopped one: %+v, %v", done, err)
+	}
+	a = load()
+	stop = serve()
+	var tasks []status.Registered
+	if code, said := ask(status.ListTasksPath, struct{}{}, &tasks); code != http.StatusOK || len(tasks) != 2 || tasks[0].Task != added.Task ||
+		tasks[0].By != "alice" || tasks[1].Task != done.Task || tasks[1].Source != "typed" || tasks[0].Closed != nil {
+		t.Errorf("listed: %d %s", code, said)
+	}
+	var closed status.Closed
+	c := status.Closing{Task: added.Task, By: "bob", Why: "over"}
+	if code, said := ask(status.CloseTaskPath, c, &closed); code != http.StatusOK || closed.By != "bob" || closed.Waiting+closed.Ready+closed.Short != 0 {
+		t.Errorf("closed: %d %s", code, said)
+	}
+	if code, said := ask(status.AddTaskPath, second, nil); code != http.StatusBadRequest || !strings.Contains(said, "closed: by bob") {
+		t.Errorf("added after it was closed: %d %s", code, said)
+	}
+	stop()
+	if tasks, err = a.Registered(t.Context()); err != nil || len(tasks) != 2 || tasks[1].Closed == nil || tasks[1].Task != added.Task {
+		t.Errorf("listed when stopped: %+v, %v", tasks, err)
+	}
+}
