@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os/user"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/starling-agg/starling/aggregator/status"
+	"github.com/starling-agg/starling/deploy"
+	"github.com/starling-agg/starling/internal/service"
+)
+
+// oneAggregator loads the leader or helper that a command is about.
+func oneAggregator(name string, args []string) (*aggregatorFile, error) {
+	files, err := loadAggregators("task "+name, args)
+	if err != nil {
+		return nil, err
+	}
+	if len(files) != 1 {
+		return nil, failf(exitUsage, "starling task "+name+" leader.toml", "one configuration is needed: each aggregator has tasks of its own")
+	}
+	return &files[0], nil
+}
+
+// instruct has an aggregator do something, where it runs, and else opens its store for stopped.
+func instruct[T any](ctx context.Context, f *aggregatorFile, path string, body any, stopped func() (T, error)) (done T, err error) {
+	if err = operateJSON(ctx, f.config, path, body, &done); errors.Is(err, errStopped) {
+		done, err = stopped()
+	}
+	return done, err
+}
+
+// ofRegistry says what to do about a task that was refused.
+func ofRegistry(err error, next string) error {
+	if errors.As(err, new(*status.BadRequest)) {
+		return failf(exitInput, next, "%w", err)
+	}
+	return err
+}
+
+// whoami is who adds or closes a task, where nobody says.
+func whoami() string {
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		return u.Username
+	}
+	return "operator"
+}
+
+// verifyKeys are flags of the form ID=FILE.
+type verifyKeys []deploy.VerifyKey
+
+func (v *verifyKeys) String() string { return "" }
+
+func (v *verifyKeys) Set(text string) error {
+	id, file, ok := strings.Cut(text, "=")
+	n, err := strconv.ParseUint(id, 10, 8)
+	if !ok || err != nil || file == "" {
+		return errors.New("want ID=FILE, an id from 0 to 255")
+	}
+	*v = append(*v, deploy.VerifyKey{ID: uint8(n), File: service.Secret(file)})
+	return nil
+}
+
+func taskAdd() *command {
+	return &command{
+		name: "add", args: "--recipe FILE [--json] [CONFIG]",
+		short: "Add a task to a leader or helper, whether it runs or not",
+		long: `The task is kept in the aggregator's store, and takes reports at once where it runs. Add it at both aggregators, in either
+order: until both have it nothing is lost. The same add again is the same task. Where the configuration has an [agreement], keys and tokens
+follow from it; else name their files, which stay where they are.`,
+		examples: [][2]string{
+			{"starling task add --recipe clicks.starling leader.toml", "at the leader"},
+			{"starling task add --recipe clicks.starling helper.toml", "at the helper"},
+		},
+		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+			var t deploy.Task
+			flags.StringVar((*string)(&t.Recipe), "recipe", "", "the recipe's `FILE`")
+			flags.StringVar((*string)(&t.Configuration), "configuration", "", "the `FILE` of the TaskConfiguration of a task of others, in place of a recipe")
+			flags.StringVar(&t.ID, "id", "", "`ID` of a task of others; by default what its configuration tells")
+			flags.TextVar(&t.DAP, "dap", t.DAP, "the `DRAFT` that a task of others speaks")
+			flags.TextVar(&t.Framing, "framing", t.Framing, "how the other aggregator and the collector `FRAME` what they say: standard or janus")
+			flags.Var((*verifyKeys)(&t.VerifyKeys), "verify-key", "a verification key, as `ID=FILE`; may be given several times")
+			flags.StringVar((*string)(&t.PeerToken), "peer-token", "", "the `FILE` of the token between leader and helper")
+			flags.StringVar((*string)(&t.CollectorToken), "collector-token", "", "the `FILE` of the token between leader and collector")
+			flags.StringVar((*string)(&t.CollectorHPKE), "collector-hpke", "", "the `FILE` of the collector's public key")
+			asJSON := flags.Bool("json", false, "print one JSON object")
+			return func(ctx context.Context, e *env, args []string) error {
+				f, err := oneAggregator("add", args)
+				if err != nil {
+					return err
+				}
+				in, err := t.NewTask(whoami())
+				if err != nil {
+					return ofInput(err, "starling task add --help")
+				}
+				done, err := instruct(ctx, f, status.AddTaskPath, in, func() (status.Added, error) { return f.config.AddTask(ctx, in) })
+				if err != nil {
+					return ofRegistry(err, "starling task list "+f.path)
+				}
+				if *asJSON {
+					return e.json(done)
+				}
+				if !done.New {
+					fmt.Fprintf(e.stdout, "task %s was there\n", done.Task)
+					return nil
+				}
+				fmt.Fprintf(e.stdout, "task %s added; the other aggregator needs it too\n", done.Task)
+				return nil
+			}
+		},
+	}
+}
+
+func taskList() *command {
+	return &command{
+		name: "list", args: "[--json] [CONFIG]",
+		short:    "List the tasks that were added to a leader or helper",
+		long:     `Tasks that stand in the configuration alone are not among them; starling status has all.`,
+		examples: [][2]string{{"starling task list leader.toml", "live and closed ones"}},
+		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+			asJSON := flags.Bool("json", false, "print one JSON object")
+			return func(ctx context.Context, e *env, args []string) error {
+				f, err := oneAggregator("list", args)
+				if err != nil {
+					return err
+				}
+				tasks, err := instruct(ctx, f, status.ListTasksPath, struct{}{}, func() ([]status.Registered, error) { return f.config.Registered(ctx) })
+				if err != nil {
+					return ofRegistry(err, "starling doctor "+f.path)
+				}
+				if *asJSON {
+					return e.json(map[string]any{"tasks": tasks})
+				}
+				w := tabwriter.NewWriter(e.stdout, 0, 0, 2, ' ', 0)
+				for _, t := range tasks {
+					state := "live"
+					if c := t.Closed; c != nil {
+						state = fmt.Sprintf("closed %s by %s: %s", c.At.Format("2006-01-02"), c.By, c.Why)
+					}
+					fmt.Fprintf(w, "%s\t%s\tadded %s by %s\t%s\n", t.Task, t.Form, t.Added.Format("2006-01-02"), t.By, state)
+				}
+				return w.Flush()
+			}
+		},
+	}
+}
+
+func taskClose() *command {
+	return &command{
+		name: "close", args: "--task ID --reason TEXT [--json] [CONFIG]",
+		short: "End a task of a leader for new reports, for good",
+		long: `Uploads are refused from then on. What was acknowledged is verified all the same, and batches that have their minimum can be
+collected until the task is retired. A task that was closed never opens: make its recipe again instead.`,
+		examples: [][2]string{{`starling task close --task ID --reason "the study is over" leader.toml`, "as starling task list prints the ID"}},
+		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+			c := status.Closing{By: whoami()}
+			flags.StringVar(&c.Task, "task", "", "the task's `ID`, as starling task list prints it")
+			flags.StringVar(&c.Why, "reason", "", "why, in `TEXT`")
+			asJSON := flags.Bool("json", false, "print one JSON object")
+			return func(ctx context.Context, e *env, args []string) error {
+				f, err := oneAggregator("close", args)
+				if err != nil {
+					return err
+				}
+				if c.Task == "" || c.Why == "" {
+					return failf(exitUsage, "starling task list "+f.path+" prints the tasks' ids", "--task and --reason are needed")
+				}
+				done, err := instruct(ctx, f, status.CloseTaskPath, c, func() (status.Closed, error) { return f.config.CloseTask(ctx, &c) })
+				if err != nil {
+					return ofRegistry(err, "starling task list "+f.path)
+				}
+				if *asJSON {
+					return e.json(done)
+				}
+				fmt.Fprintf(e.stdout, "closed at %s by %s: %s\n", done.At.Format("2006-01-02 15:04:05Z"), done.By, done.Why)
+				fmt.Fprintf(e.stdout, "%s to be verified, %s that can be collected, %s in batches below their minimum\n",
+					counted(int(done.Waiting), "report", "reports"), counted(int(done.Ready), "report", "reports"), counted(int(done.Short), "report", "reports"))
+				return nil
+			}
+		},
+	}
+}
