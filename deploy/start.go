@@ -32,12 +32,12 @@ type commonService interface {
 	Notary() *keyset.Notary
 	Backup(context.Context, io.Writer) error
 	Registered(context.Context) ([]status.Registered, error)
-	Add(context.Context, *aggregator.Provision) (made bool, err error)
 }
 
 // An aggregatorService is a leader or a helper.
 type aggregatorService interface {
 	commonService
+	Add(context.Context, *aggregator.Provision) (made bool, err error)
 	Run(context.Context) error
 	Close() error
 	Standing(context.Context) (*status.Status, error)

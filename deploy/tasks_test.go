@@ -134,7 +134,9 @@ func TestTasksOfARunningLeader(t *testing.T) {
 		change func(*status.NewTask)
 		says   string
 	}{
-		"other terms":   {func(in *status.NewTask) { in.Terms = bytes.Replace(in.Terms, []byte("{"), []byte(`{"expected":{"reports":9},`), 1) }, "terms"},
+		"other terms": {func(in *status.NewTask) {
+			in.Terms = bytes.Replace(in.Terms, []byte("{"), []byte(`{"expected":{"reports":9},`), 1)
+		}, "terms"},
 		"unknown terms": {func(in *status.NewTask) { in.Terms = json.RawMessage(`{"peer":"x"}`) }, "unknown field"},
 		"no recipe":     {func(in *status.NewTask) { in.Made = []byte("nothing") }, "recipe"},
 		"nobody":        {func(in *status.NewTask) { in.By = "" }, "somebody"},

@@ -18,7 +18,7 @@ import (
 
 // terms are what an aggregator adds to a recipe or a configuration, as its store has them:
 // the lines of [[tasks]] but for the first. Paths are absolute, and files of secrets are
-// named and not read. What is left out follows from the agreement.
+// named and not read. All that is left out follows from the agreement.
 type terms struct {
 	DAP            dap.Version  `json:"dap,omitzero"`
 	ID             string       `json:"id,omitempty"`
@@ -86,7 +86,7 @@ func (w *terms) task() *Task {
 	return t
 }
 
-// provide makes a task of what a store has of it. What the terms name is read anew, so that
+// provide makes a task of what a store has of it. The files are read anew, so that
 // a file of a secret may be replaced by another.
 func (a *Aggregator) provide(_ context.Context, form aggregator.Form, made, written []byte) (out aggregator.Task, err error) {
 	var w terms

@@ -154,7 +154,7 @@ func taskClose() *command {
 	return &command{
 		name: "close", args: "--task ID --reason TEXT [--json] [CONFIG]",
 		short: "End a task of a leader for new reports, for good",
-		long: `Uploads are refused from then on. What was acknowledged is verified all the same, and batches that have their minimum can be
+		long: `Uploads are refused from then on. Acknowledged reports are verified all the same, and batches that have their minimum can be
 collected until the task is retired. A task that was closed never opens: make its recipe again instead.`,
 		examples: [][2]string{{`starling task close --task ID --reason "the study is over" leader.toml`, "as starling task list prints the ID"}},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {

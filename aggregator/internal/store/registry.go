@@ -40,8 +40,8 @@ type Closing struct {
 
 // Limits on the rows of the registry, in bytes.
 const (
-	MaxMade  = 1 << 20
-	MaxTerms = 64 << 10
+	maxMade  = 1 << 20
+	maxTerms = 64 << 10
 	maxWords = 1 << 10 // of Tenant, By and Why
 )
 
@@ -52,10 +52,10 @@ func (r *Registration) Validate() error {
 		return fmt.Errorf("store: registration: unknown form %d", r.Form)
 	case r.Source < aggregator.Imported || r.Source > aggregator.InBand:
 		return fmt.Errorf("store: registration: unknown source %d", r.Source)
-	case len(r.Made) == 0 || len(r.Made) > MaxMade:
-		return fmt.Errorf("store: registration: made of %d bytes, want 1 to %d", len(r.Made), MaxMade)
-	case len(r.Terms) == 0 || len(r.Terms) > MaxTerms:
-		return fmt.Errorf("store: registration: terms of %d bytes, want 1 to %d", len(r.Terms), MaxTerms)
+	case len(r.Made) == 0 || len(r.Made) > maxMade:
+		return fmt.Errorf("store: registration: made of %d bytes, want 1 to %d", len(r.Made), maxMade)
+	case len(r.Terms) == 0 || len(r.Terms) > maxTerms:
+		return fmt.Errorf("store: registration: terms of %d bytes, want 1 to %d", len(r.Terms), maxTerms)
 	case r.Sum != sha256.Sum256(r.Made):
 		return errors.New("store: registration: the digest is not that of the bytes")
 	case len(r.Tenant) > maxWords || r.By == "" || len(r.By) > maxWords:
