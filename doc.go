@@ -33,7 +33,8 @@
 //	anonymity          ohttp  relay  gateway: who is hidden from whom
 //	recipe             the six choices, canonical bytes, validation; account computes the
 //	                   guarantee, plan works backwards from it
-//	dap                daptest; DAP drafts 18 and 19: wire messages, HPKE strings, problem documents
+//	dap                taskprov  daptest; DAP drafts 18 and 19: wire messages, HPKE strings,
+//	                   problem documents, the header that advertises a task
 //	vdaf               prio3  pine  vdaftest  internal/{field xof flp kernel}: proofs about shares
 //	dp                 release  noise  correlated  accountant  certificate  amplify
 //	                   calculator  local  projection: what privacy costs

@@ -88,7 +88,7 @@ func TestResourceURL(t *testing.T) {
 }
 
 func TestProblem(t *testing.T) {
-	if len(ProblemTypes) != 11 {
+	if len(ProblemTypes) != 12 {
 		t.Errorf("%d types", len(ProblemTypes))
 	}
 	task := TaskID(batch)

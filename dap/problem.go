@@ -10,8 +10,8 @@ import (
 // ProblemMedia is the Content-Type of a problem document (RFC 9457).
 const ProblemMedia = "application/problem+json"
 
-// ProblemType is one of the draft's error types (section 3.6), or the URI of a foreign
-// one, or empty for none ("about:blank"): what a failed authentication has.
+// ProblemType is one of the draft's error types (section 3.6), taskprov's, or the URI of a
+// foreign one, or empty for none ("about:blank"): what a failed authentication has.
 type ProblemType string
 
 const (
@@ -26,14 +26,17 @@ const (
 	ProblemBatchOverlap                ProblemType = "batchOverlap"
 	ProblemUnsupportedExtension        ProblemType = "unsupportedExtension"
 	ProblemInvalidExtension            ProblemType = "invalidExtension"
+	// ProblemInvalidTask: an aggregator does not take part in the task that was advertised
+	// (draft-ietf-ppm-dap-taskprov-04, section 2; package taskprov).
+	ProblemInvalidTask ProblemType = "invalidTask"
 )
 
-// ProblemTypes are all the types of the draft. No others may be minted in its URN
-// namespace.
+// ProblemTypes are all the types of the draft, and the one that taskprov adds. No others
+// may be minted in its URN namespace.
 var ProblemTypes = []ProblemType{
 	ProblemInvalidMessage, ProblemUnrecognizedTask, ProblemUnrecognizedAggregationJob, ProblemBatchInvalid,
 	ProblemInvalidBatchSize, ProblemInvalidAggregationParameter, ProblemBatchMismatch, ProblemStepMismatch,
-	ProblemBatchOverlap, ProblemUnsupportedExtension, ProblemInvalidExtension,
+	ProblemBatchOverlap, ProblemUnsupportedExtension, ProblemInvalidExtension, ProblemInvalidTask,
 }
 
 const problemURN = "urn:ietf:params:ppm:dap:error:"

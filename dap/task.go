@@ -103,11 +103,18 @@ func (t *TaskConfiguration) Bytes() []byte {
 	return t.raw
 }
 
-// TaskID is the task's id by the formula of draft-ietf-ppm-dap-taskprov:
-// SHA-256(SHA-256("dap-taskprov task id") || Bytes()).
-func (t *TaskConfiguration) TaskID() TaskID {
+// TaskID is the task's id: [ConfigurationID] of its bytes.
+func (t *TaskConfiguration) TaskID() TaskID { return ConfigurationID(t.Bytes()) }
+
+// ConfigurationID is the id of the task that those bytes configure, which need not be
+// valid, by the formula of draft-ietf-ppm-dap-taskprov:
+// SHA-256(SHA-256("dap-taskprov task id") || config).
+func ConfigurationID(config []byte) TaskID {
+	h := sha256.New()
 	label := sha256.Sum256([]byte("dap-taskprov task id"))
-	return sha256.Sum256(append(label[:], t.Bytes()...))
+	h.Write(label[:])
+	h.Write(config)
+	return TaskID(h.Sum(nil))
 }
 
 // Validate says whether we can take part in the task: a time precision and a minimum
