@@ -108,7 +108,7 @@ func gauges(role dap.Role, m *service.Metrics, limits aggregator.Limits, read fu
 	gauge("starling_held_batches", "Batches with far more reports than are expected, which wait for the operator.",
 		func(l aggregator.Levels) float64 { return float64(l.Held) })
 	each := func(name, help, label string, values map[string]func(l aggregator.Levels) int) {
-		m.Gauges(name, help, service.Label{Name: label, Values: slices.Sorted(maps.Keys(values)), Only: true}, func(v string) float64 {
+		m.Gauges(name, help, service.Label{Name: label, Values: sortedKeys(values), Only: true}, func(v string) float64 {
 			l, _ := read()
 			return float64(values[v](l))
 		})
@@ -148,6 +148,8 @@ func gauges(role dap.Role, m *service.Metrics, limits aggregator.Limits, read fu
 			return float64(map[string]uint64{"failing": l.Failing, "parked": l.Parked, "set_aside": l.SetAside}[state])
 		})
 }
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 func labels[T ~string](values []T) []string {
 	out := make([]string, len(values))

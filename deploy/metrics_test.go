@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -81,6 +82,20 @@ func TestMetrics(t *testing.T) {
 	}
 	if n := value(leader, `starling_store_transactions_total{result="committed",tx="commit-segment"}`); n < "1" {
 		t.Errorf("commits of segments: %q", n)
+	}
+	// What both wrote is counted where it went.
+	for _, c := range []struct {
+		lines       []string
+		file        string
+		least, most float64
+	}{
+		{leader, "inbox", 14 * 200, 14 * 600}, {leader, "run", 12 * 16, 1 << 14}, {leader, "database_log", 4096, 1 << 22}, {leader, "record", 1, 1 << 16},
+		{helper, "inbox", 0, 0}, {helper, "segment", 0, 0}, {helper, "run", 12 * 16, 1 << 14}, {helper, "database_log", 4096, 1 << 22}, {helper, "rest", 1, 1 << 16},
+	} {
+		n, err := strconv.ParseFloat(value(c.lines, `starling_written_bytes_total{file="`+c.file+`"}`), 64)
+		if err != nil || n < c.least || n > c.most {
+			t.Errorf("%s: %v bytes written, %v; want %v to %v", c.file, n, err, c.least, c.most)
+		}
 	}
 	// Labels are from closed sets: nothing was counted under a name that they lack, and
 	// none names the task.

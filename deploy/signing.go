@@ -275,7 +275,7 @@ func (w *newFiles) token(name string) {
 
 // notary opens an aggregator that is not running, to sign for it.
 func (a *Aggregator) notary() (n *keyset.Notary, closeAll func() error, err error) {
-	s, err := a.open(context.Background(), slog.New(slog.DiscardHandler), aggregator.Observer{})
+	s, err := a.open(context.Background(), slog.New(slog.DiscardHandler), aggregator.Observer{}, nil)
 	if err != nil {
 		return nil, nil, err
 	}

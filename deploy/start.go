@@ -47,8 +47,9 @@ type aggregatorService interface {
 	Readiness() service.Readiness
 }
 
-// open reads what the configuration names and opens the aggregator with its store.
-func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggregator.Observer) (*opened, error) {
+// open reads what the configuration names and opens the aggregator with its store. Its
+// writes are counted, unless count is nil.
+func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggregator.Observer, count written) (*opened, error) {
 	m, err := a.read()
 	if err != nil {
 		return nil, err
@@ -61,8 +62,9 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 		return nil, errors.Join(err, fsys.Close())
 	}
 	o := &opened{config: a, files: fsys}
+	data, record := count.through(fsys)
 	shared := aggregator.Options{
-		Base: m.base, Tasks: m.tasks, Provide: a.provide, Keys: m.keys, KeySchedule: m.epochs, Signing: m.signing, FS: fsys.data, Record: fsys.record,
+		Base: m.base, Tasks: m.tasks, Provide: a.provide, Keys: m.keys, KeySchedule: m.epochs, Signing: m.signing, FS: data, Record: record,
 		Limits: a.Limits.options(), Retention: time.Duration(a.Retention), DataKeyPeriod: time.Duration(a.DataKeyPeriod), Log: log, Observe: observe,
 	}
 	if a.Role == dap.RoleLeader {
@@ -109,6 +111,8 @@ func (a *Aggregator) Parts(log *slog.Logger, open Listeners) []service.Part {
 	log = log.With(slog.String("role", name))
 	metrics := service.NewMetrics()
 	observe := observer(a.Role, metrics)
+	count := newWritten()
+	count.register(metrics)
 	var running atomic.Pointer[opened]
 	current := func() (*opened, error) {
 		if s := running.Load(); s != nil {
@@ -149,7 +153,7 @@ func (a *Aggregator) Parts(log *slog.Logger, open Listeners) []service.Part {
 	})
 	parts := []service.Part{
 		{Name: name, Run: func(ctx context.Context, ready func()) error {
-			s, err := a.open(ctx, log, observe)
+			s, err := a.open(ctx, log, observe, count)
 			if err != nil {
 				return err
 			}
@@ -327,7 +331,7 @@ func (a *Aggregator) withStore(ctx context.Context, log *slog.Logger, f func(*op
 
 // with opens an aggregator that is not running, and closes it after f.
 func (a *Aggregator) with(ctx context.Context, log *slog.Logger, f func(*opened) error) (err error) {
-	s, err := a.open(ctx, log, aggregator.Observer{})
+	s, err := a.open(ctx, log, aggregator.Observer{}, nil)
 	if err != nil {
 		return err
 	}

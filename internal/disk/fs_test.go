@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"sync/atomic"
 	"testing"
 
 	"github.com/starling-agg/starling/internal/disk"
@@ -24,7 +25,8 @@ func TestFSConformance(t *testing.T) {
 	if err := disk.MakeDirs(whole, "some/where"); err != nil {
 		t.Fatal(err)
 	}
-	for name, fsys := range map[string]disk.FS{"os": osfs, "mem": disktest.NewMem(1), "sub": disk.Sub(whole, "some/where")} {
+	counted := disk.Counted(disktest.NewMem(3), func(string) *atomic.Uint64 { return new(atomic.Uint64) })
+	for name, fsys := range map[string]disk.FS{"os": osfs, "mem": disktest.NewMem(1), "sub": disk.Sub(whole, "some/where"), "counted": counted} {
 		t.Run(name, func(t *testing.T) { testFS(t, fsys) })
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 var (
 	seeds  = flag.Int("seeds", 12, "how many seeds TestSeeds runs")
+	from   = flag.Int("from", 0, "the first of them; so many runs are shared among processes")
 	disks  = flag.Int("disks", patient(6, 4), "at how many calls of the disk TestDiskCalls fails")
 	every  = flag.Int("every", patient(8, 14), "TestFailpoints crashes at one failpoint of so many")
 	lively = flag.Int("lively", patient(3, 1), "how many seeds TestLively runs")
@@ -72,6 +73,7 @@ func TestSeeds(t *testing.T) {
 	}
 	var total tally
 	for s := range uint64(*seeds) {
+		s += uint64(*from)
 		t.Run(strconv.FormatUint(s, 10), func(t *testing.T) { total.add(try(t, draw(s))) })
 	}
 	t.Logf("%d seeds: %+v", *seeds, total)
