@@ -235,27 +235,10 @@ func isKeyFile(name string) bool {
 	return path.Ext(name) == fileSuffix
 }
 
-// shred overwrites a file, and removes it once the zeros are on the disk; see the package
-// comment for what that gives.
+// shred overwrites and removes a file; see the package comment for what that gives.
 func (s *Set) shred(name string) error {
-	f, err := s.opt.FS.OpenWrite(name)
+	err := disk.Shred(s.opt.FS, name, func() error { return s.opt.Failpoints.Hit(failAfterOverwrite) })
 	if err != nil {
-		return err
-	}
-	size, err := f.Size()
-	if err == nil {
-		_, err = f.WriteAt(make([]byte, size), 0)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := s.opt.Failpoints.Hit(failAfterOverwrite); err != nil {
-		return err
-	}
-	if err := disk.Remove(s.opt.FS, name); err != nil {
 		return err
 	}
 	return s.opt.Failpoints.Hit(failAfterRemove)

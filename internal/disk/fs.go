@@ -208,6 +208,31 @@ func Remove(fsys FS, names ...string) error {
 	return nil
 }
 
+// Shred overwrites a file with zeros, and removes it once they are on the disk. overwritten,
+// which may be nil, is called between the two, and an error of it ends the call.
+func Shred(fsys FS, name string, overwritten func() error) error {
+	f, err := fsys.OpenWrite(name)
+	if err != nil {
+		return err
+	}
+	size, err := f.Size()
+	if err == nil {
+		_, err = f.WriteAt(make([]byte, size), 0)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if overwritten != nil {
+		if err := overwritten(); err != nil {
+			return err
+		}
+	}
+	return Remove(fsys, name)
+}
+
 // Files lists the files in a directory and in all below it, each directory sorted by name;
 // the Name of an entry is its whole name in fsys. A directory that is not there has none.
 // After an error, which comes with no entry, it ends.

@@ -437,23 +437,7 @@ func (s *Set) shred(r *Record) error { return s.destroy(r.file(s.opt.Dir)) }
 
 // destroy overwrites a file, and removes it once the zeros are on the disk.
 func (s *Set) destroy(name string) error {
-	f, err := s.opt.FS.OpenWrite(name)
-	if err != nil {
-		return fmt.Errorf("datakey: destroy a key: %w", err)
-	}
-	size, err := f.Size()
-	if err == nil {
-		_, err = f.WriteAt(make([]byte, size), 0)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = s.opt.Failpoints.Hit(failAfterOverwrite)
-	}
-	if err == nil {
-		err = disk.Remove(s.opt.FS, name)
-	}
+	err := disk.Shred(s.opt.FS, name, func() error { return s.opt.Failpoints.Hit(failAfterOverwrite) })
 	if err != nil {
 		return fmt.Errorf("datakey: destroy a key: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 
+	"github.com/starling-agg/starling/aggregator/internal/amazon"
 	"github.com/starling-agg/starling/aggregator/internal/payload"
 	"github.com/starling-agg/starling/internal/endpoint"
 	"github.com/starling-agg/starling/internal/service"
@@ -52,9 +53,6 @@ var bucketName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)
 
 // Validate fills in defaults and reports values that make no sense.
 func (o *Options) Validate() error {
-	if o.Profile == "" {
-		o.Profile = "default"
-	}
 	if o.Attempts == 0 {
 		o.Attempts = 4
 	}
@@ -92,7 +90,7 @@ func (o *Options) Validate() error {
 type Store struct {
 	opt    Options
 	base   url.URL // of the S3 bucket
-	creds  *credentials
+	creds  *amazon.Credentials
 	signer *v4.Signer
 	client *http.Client
 }
@@ -112,9 +110,9 @@ func Open(opt Options) (*Store, error) {
 	} else {
 		base.Host = opt.Bucket + "." + base.Host
 	}
-	creds := &credentials{file: opt.Credentials, profile: opt.Profile}
-	if _, err := creds.current(); err != nil {
-		return nil, err
+	creds, err := amazon.Open(opt.Credentials, opt.Profile)
+	if err != nil {
+		return nil, fmt.Errorf("objects: %w", err)
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	// Not 1.3 as between our own parties: object stores of one's own house are often

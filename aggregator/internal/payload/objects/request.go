@@ -16,6 +16,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/internal/amazon"
 	"github.com/starling-agg/starling/aggregator/internal/payload"
 )
 
@@ -72,12 +73,12 @@ func (r *refusal) kind() error {
 }
 
 // again says whether the same request may fare better.
-func (r *refusal) again(creds *credentials) bool {
+func (r *refusal) again(creds *amazon.Credentials) bool {
 	switch r.status {
 	case http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
 	}
-	return slices.Contains(codesAgain, r.Code) || r.kind() == payload.ErrDenied && creds.changed()
+	return slices.Contains(codesAgain, r.Code) || r.kind() == payload.ErrDenied && creds.Changed()
 }
 
 // request is what is asked of the store, as often as it takes.
@@ -147,9 +148,9 @@ func (s *Store) once(ctx context.Context, r *request, sum string) error {
 		req.Header[key] = values
 	}
 	req.Header.Set("X-Amz-Content-Sha256", sum)
-	creds, err := s.creds.current()
+	creds, err := s.creds.Current()
 	if err != nil {
-		return err
+		return fmt.Errorf("objects: %w", err)
 	}
 	if err := s.signer.SignHTTP(ctx, creds, req, sum, "s3", s.opt.Region, time.Now()); err != nil {
 		return err

@@ -1,4 +1,7 @@
-package objects
+// Package amazon reads the credentials with which requests to services of Amazon's, or to
+// those that speak as these do, are signed. It is all that the clients of such services
+// share here: each makes the few requests that it needs by hand.
+package amazon
 
 import (
 	"errors"
@@ -11,8 +14,8 @@ import (
 	"github.com/starling-agg/starling/internal/service"
 )
 
-// credentials are those of one profile of a file, as it is now.
-type credentials struct {
+// Credentials are those of one profile of a file, as it is now. Safe for concurrent use.
+type Credentials struct {
 	file    service.Secret
 	profile string
 
@@ -20,9 +23,20 @@ type credentials struct {
 	last aws.Credentials // that could be read
 }
 
-// current are the credentials to sign with. A file that cannot be read, as while somebody
-// writes it, leaves the last ones in use: the store knows whether they are still good.
-func (c *credentials) current() (aws.Credentials, error) {
+// Open reads the credentials of a profile, "default" where it is empty, of a file in the
+// format of ~/.aws/credentials.
+func Open(file service.Secret, profile string) (*Credentials, error) {
+	if profile == "" {
+		profile = "default"
+	}
+	c := &Credentials{file: file, profile: profile}
+	_, err := c.Current()
+	return c, err
+}
+
+// Current are the credentials to sign with. A file that cannot be read, as while somebody
+// writes it, leaves the last ones in use: the service knows whether they are still good.
+func (c *Credentials) Current() (aws.Credentials, error) {
 	read, err := c.read()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -34,8 +48,8 @@ func (c *credentials) current() (aws.Credentials, error) {
 	return read, err
 }
 
-// changed says whether the file has others than the last ones.
-func (c *credentials) changed() bool {
+// Changed says whether the file has others than the last ones.
+func (c *Credentials) Changed() bool {
 	read, err := c.read()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -44,10 +58,10 @@ func (c *credentials) changed() bool {
 
 // read reads the file. Of the keys of the profile it takes three; what other programs
 // keep there is theirs.
-func (c *credentials) read() (aws.Credentials, error) {
+func (c *Credentials) read() (aws.Credentials, error) {
 	b, err := c.file.Read()
 	if err != nil {
-		return aws.Credentials{}, fmt.Errorf("objects: credentials: %w", err)
+		return aws.Credentials{}, fmt.Errorf("credentials: %w", err)
 	}
 	creds := aws.Credentials{Source: string(c.file)}
 	within, found := false, false
@@ -77,9 +91,9 @@ func (c *credentials) read() (aws.Credentials, error) {
 	}
 	switch {
 	case !found:
-		return aws.Credentials{}, fmt.Errorf("objects: credentials: %s has no profile [%s]", c.file, c.profile)
+		return aws.Credentials{}, fmt.Errorf("credentials: %s has no profile [%s]", c.file, c.profile)
 	case !creds.HasKeys():
-		return aws.Credentials{}, errors.New("objects: credentials: " + string(c.file) + " has no aws_access_key_id and aws_secret_access_key in [" + c.profile + "]")
+		return aws.Credentials{}, errors.New("credentials: " + string(c.file) + " has no aws_access_key_id and aws_secret_access_key in [" + c.profile + "]")
 	}
 	return creds, nil
 }
