@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/starling-agg/starling/client"
@@ -23,7 +21,7 @@ import (
 )
 
 // BenchOptions say what is measured: leader and helper together, from the upload to both
-// having verified.
+// having verified, and what their stores are like then.
 type BenchOptions struct {
 	// VDAF is "count", "histogram", or how the norm of a vector is proved: "pine32" and
 	// so on.
@@ -32,37 +30,64 @@ type BenchOptions struct {
 	// entries; count has none.
 	Length int
 	// Seconds is how long uploads go on, at most; they end earlier where the reports run
-	// out. Default 10.
+	// out. Default 10; with Reports as long as these take.
 	Seconds int
-	// Reports are made before the clock starts. Default 8,000 for each second, as far as
-	// 512 MiB hold them.
+	// Reports are made before the clock starts, as far as 512 MiB hold them; more than
+	// these are made while others are verified. Default 8,000 for each second, and no more
+	// than memory holds.
 	Reports int
 	// Workers is how many requests are under way at a time. Default GOMAXPROCS.
 	Workers int
-	// Serve starts an aggregator in a process of its own and returns what stops it and
-	// tells its peak resident set in bytes. Required.
-	Serve func(role dap.Role, config string) (stop func() (peakRSS int64, err error), err error)
+	// Engine is where the aggregators keep all. Default [Embedded].
+	Engine Engine
+	// Serve starts an aggregator in a process of its own. Required.
+	Serve func(role dap.Role, config string) (*Child, error)
 	// Progress as in [Options].
 	Progress func(Progress)
 }
 
+// An Engine is what the aggregators of a benchmark keep all in.
+type Engine string
+
+// The engines.
+const (
+	// Embedded is SQLite and files, in the aggregator's own directory.
+	Embedded Engine = "embedded"
+	// Postgres is PostgreSQL, which no configuration can name yet.
+	Postgres Engine = "postgres"
+)
+
+// A Child is an aggregator in a process of its own, which has started.
+type Child struct {
+	PID int
+	// Stop ends it in order and tells its peak resident set in bytes.
+	Stop func() (peakRSS int64, err error)
+}
+
 // Bounds of a benchmark.
 const (
-	maxBenchSeconds = 3600
+	maxBenchSeconds = 24 * 3600
+	maxBenchReports = 1 << 30
 	maxBenchLength  = 100_000
 	maxBenchBytes   = 512 << 20
 	benchEach       = 8000
 	benchMaking     = 3 // seconds of making reports for one of sending them
-	benchPhases     = 4
+	benchPhases     = 6
+	benchMinBatch   = 1000
 )
 
 // WithDefaults fills in what is not said.
 func (o BenchOptions) WithDefaults() BenchOptions {
 	if o.Seconds == 0 {
-		o.Seconds = 10
+		if o.Seconds = 10; o.Reports > 0 {
+			o.Seconds = maxBenchSeconds
+		}
 	}
 	if o.Workers == 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
+	}
+	if o.Engine == "" {
+		o.Engine = Embedded
 	}
 	if o.Progress == nil {
 		o.Progress = func(Progress) {}
@@ -85,24 +110,47 @@ func (o BenchOptions) Validate() error {
 		return fmt.Errorf("lab: a histogram of %d buckets; want 2 to %d", o.Length, maxBenchLength)
 	case o.Seconds < 1 || o.Seconds > maxBenchSeconds:
 		return fmt.Errorf("lab: %d seconds; want 1 to %d", o.Seconds, maxBenchSeconds)
-	case o.Reports < 0 || o.Workers < 1 || o.Workers > maxWorkers:
-		return errors.New("lab: the number of reports or of workers makes no sense")
+	case o.Reports < 0 || o.Reports > maxBenchReports:
+		return fmt.Errorf("lab: %d reports; want 1 to %d", o.Reports, maxBenchReports)
+	case o.Workers < 1 || o.Workers > maxWorkers:
+		return fmt.Errorf("lab: %d workers; want 1 to %d", o.Workers, maxWorkers)
+	case o.Engine == Postgres:
+		return errors.New("lab: leader and helper cannot be configured to keep all in PostgreSQL yet; want embedded")
+	case o.Engine != Embedded:
+		return fmt.Errorf("lab: no engine %q; want embedded or postgres", o.Engine)
 	case o.Serve == nil:
 		return errors.New("lab: nothing starts the aggregators")
 	}
 	return nil
 }
 
+// ByRole is one figure of each aggregator.
+type ByRole struct {
+	Leader float64 `json:"leader"`
+	Helper float64 `json:"helper"`
+}
+
+// set notes the figure of a role: x for each of n, in units of which one has scale.
+func (b *ByRole) set(role dap.Role, x float64, n uint64, scale float64) {
+	x *= scale / float64(n)
+	if role == dap.RoleLeader {
+		b.Leader = x
+	} else {
+		b.Helper = x
+	}
+}
+
 // A BenchReport is what a benchmark measured. Its JSON keys are only added to.
 type BenchReport struct {
 	VDAF    string `json:"vdaf"`
 	Length  int    `json:"length,omitempty"`
+	Engine  Engine `json:"engine"`
 	Reports uint64 `json:"reports"` // uploaded and verified by both aggregators
 	// Seconds is from the first upload to the last verification.
 	Seconds          float64 `json:"seconds"`
 	ReportsPerSecond float64 `json:"reports_per_second"`
 	// AckP50 and AckP99 are quantiles of the time to acknowledge one request of
-	// ReportsPerRequest reports.
+	// ReportsPerRequest reports, of 100,000 requests at most.
 	AckP50            float64 `json:"ack_p50_ms"`
 	AckP99            float64 `json:"ack_p99_ms"`
 	ReportsPerRequest int     `json:"reports_per_request"`
@@ -114,9 +162,45 @@ type BenchReport struct {
 	CPUs          int     `json:"cpus"`
 	// Exhausted: the reports ran out before the time did.
 	Exhausted bool `json:"reports_ran_out"`
+	// MadeMeanwhile: reports were made while others were uploaded and verified, on the
+	// same processors.
+	MadeMeanwhile bool `json:"reports_made_meanwhile"`
+
+	// CPU is the processor time of each aggregator's process, from the first upload to
+	// the last verification, garbage collection and the kernel included.
+	CPU ByRole `json:"cpu_us_per_report"`
+	// Written are the bytes that each aggregator handed to its files in that time, all
+	// kinds of files together, the database's log included; WrittenBy has them by kind.
+	Written   ByRole                        `json:"bytes_written_per_report"`
+	WrittenBy map[string]map[string]float64 `json:"bytes_written_by_file"`
+	// Disk are the bytes of pages that the system had to write for each process, whole
+	// pages of 4 KiB; left out where the system does not say.
+	Disk *ByRole `json:"disk_bytes_per_report,omitempty"`
+	// Windows are what each 100,000 reports took, in their order.
+	Windows []BenchWindow `json:"windows"`
+
+	// Collect is how long it takes from the question about all reports to the opened
+	// answer, 0 where there are fewer than a batch needs; Start from the start of a
+	// process to its first answer, with all that is stored; Doctor the audit of the
+	// stopped store. All in seconds.
+	Collect float64 `json:"collect_seconds"`
+	Start   ByRole  `json:"start_seconds"`
+	Doctor  ByRole  `json:"doctor_seconds"`
+	// StoreMB is what each aggregator's directory has in the end, 10^6 bytes.
+	StoreMB ByRole `json:"store_mb"`
 }
 
-// Bench measures leader and helper as two processes, with reports made beforehand.
+// A BenchWindow is a part of a run.
+type BenchWindow struct {
+	// Reports are those verified so far, at its end.
+	Reports uint64 `json:"reports"`
+	// ReportsPerSecond, CPU and Written are of the window alone.
+	ReportsPerSecond float64 `json:"reports_per_second"`
+	CPU              ByRole  `json:"cpu_us_per_report"`
+	Written          ByRole  `json:"bytes_written_per_report"`
+}
+
+// Bench measures leader and helper as two processes.
 func Bench(ctx context.Context, o BenchOptions) (_ *BenchReport, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -138,7 +222,7 @@ func Bench(ctx context.Context, o BenchOptions) (_ *BenchReport, err error) {
 	}
 	r, err := account.New(account.Options{
 		Name: "Benchmark", Query: query, Leader: addresses.LeaderURL(), Helper: addresses.HelperURL(),
-		BatchMode: dap.TimeInterval, MinBatch: 1000, TimePrecision: 3600,
+		BatchMode: dap.TimeInterval, MinBatch: benchMinBatch, TimePrecision: dap.TimePrecision(benchRound / time.Second),
 		Kind: account.GaussianNoise, Epsilon: decimal("1"), Delta: decimal("0.000001"),
 	})
 	if err != nil {
@@ -151,32 +235,23 @@ func Bench(ctx context.Context, o BenchOptions) (_ *BenchReport, err error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost, transport.Proxy = o.Workers+4, nil
 	defer transport.CloseIdleConnections()
-	b := &bench{o: o, http: &http.Client{Transport: transport, Timeout: time.Minute}}
+	b := &bench{o: o, dir: dir, answer: answer, http: &http.Client{Transport: transport, Timeout: time.Minute},
+		rep: &BenchReport{VDAF: o.VDAF, Length: o.Length, Engine: o.Engine, CPUs: runtime.NumCPU()}}
+	for i, role := range []dap.Role{dap.RoleHelper, dap.RoleLeader} {
+		b.parties[i] = &benchParty{role: role, config: filepath.Join(dir, role.String()+".toml")}
+	}
 
 	b.phase(1, "start")
-	stops := make([]func() (int64, error), 2)
-	for i, p := range []struct {
-		role dap.Role
-		file string
-	}{{dap.RoleHelper, deploy.HelperFile}, {dap.RoleLeader, deploy.LeaderFile}} {
-		if stops[i], err = o.Serve(p.role, filepath.Join(dir, p.file)); err != nil {
-			if i == 1 {
-				_, stopErr := stops[0]()
-				err = errors.Join(err, stopErr)
-			}
-			return nil, err
-		}
-	}
-	rep := &BenchReport{VDAF: o.VDAF, Length: o.Length, CPUs: runtime.NumCPU()}
-	err = b.measure(ctx, dir, r, answer, rep)
-	helperRSS, err1 := stops[0]()
-	leaderRSS, err2 := stops[1]()
-	if err = errors.Join(err, err1, err2); err != nil {
+	if err := b.start(nil); err != nil {
 		return nil, err
 	}
-	rep.HelperPeakRSS, rep.LeaderPeakRSS = float64(helperRSS)/1e6, float64(leaderRSS)/1e6
-	rep.PeakRSS = rep.HelperPeakRSS + rep.LeaderPeakRSS
-	return rep, nil
+	if err := errors.Join(b.measure(ctx, r), b.stop()); err != nil {
+		return nil, err
+	}
+	if err := b.examine(ctx); err != nil {
+		return nil, err
+	}
+	return b.rep, nil
 }
 
 // maxBenchFracBits leaves room for noise and ten thousand reports in every field of
@@ -202,163 +277,4 @@ func benchQuery(o *BenchOptions) (recipe.Query, func() client.Value, error) {
 		return recipe.Count{}, func() client.Value { return client.Bool(random()&1 == 1) }, nil
 	}
 	return recipe.Histogram{Length: uint32(o.Length)}, func() client.Value { return client.Bucket(random() % uint32(o.Length)) }, nil
-}
-
-type bench struct {
-	o    BenchOptions
-	http *http.Client
-}
-
-func (b *bench) phase(n int, name string, counts ...Count) {
-	b.o.Progress(Progress{Phase: n, Phases: benchPhases, Name: name, Counts: counts})
-}
-
-func (b *bench) measure(ctx context.Context, dir string, r *recipe.Recipe, answer func() client.Value, rep *BenchReport) error {
-	recipeBytes, err := r.Append(nil)
-	if err != nil {
-		return err
-	}
-	c, err := client.New(client.Options{Prover: account.Prover, Recipe: recipeBytes, HTTP: b.http, MaxRequest: 8 << 20})
-	if err != nil {
-		return err
-	}
-	if err := c.Refresh(ctx); err != nil {
-		return err
-	}
-	config, err := deploy.LoadAggregator(filepath.Join(dir, deploy.LeaderFile), dap.RoleLeader)
-	if err != nil {
-		return err
-	}
-	reports, err := b.prepare(ctx, c, answer)
-	if err != nil {
-		return err
-	}
-	rep.BytesEach = uint64(reports[0].Size())
-
-	// As many as the leader takes in one request.
-	rep.ReportsPerRequest = max(1, min(uploadBatch, (6<<20)/reports[0].Size()))
-	requests := slices.Collect(slices.Chunk(reports, rep.ReportsPerRequest))
-	var next, sent atomic.Uint64
-	var mu sync.Mutex // guards acks and errs
-	var acks []time.Duration
-	var errs []error
-	begin := time.Now()
-	end := begin.Add(time.Duration(b.o.Seconds) * time.Second)
-	var workers sync.WaitGroup
-	for range b.o.Workers {
-		workers.Go(func() {
-			for time.Now().Before(end) && ctx.Err() == nil {
-				i := next.Add(1) - 1
-				if i >= uint64(len(requests)) {
-					return
-				}
-				asked := time.Now()
-				refused, err := c.Upload(ctx, requests[i])
-				took := time.Since(asked)
-				if err == nil && len(refused) > 0 {
-					err = fmt.Errorf("%d reports were refused: %v", len(refused), refused[0].Error)
-				}
-				mu.Lock()
-				acks = append(acks, took)
-				if err != nil {
-					errs = append(errs, err)
-				}
-				mu.Unlock()
-				if err != nil {
-					return
-				}
-				b.phase(3, "upload", Count{"devices", sent.Add(uint64(len(requests[i]))), uint64(len(reports))})
-			}
-		})
-	}
-	workers.Wait()
-	if err := errors.Join(append(errs, ctx.Err())...); err != nil {
-		return err
-	}
-	rep.Exhausted = sent.Load() == uint64(len(reports))
-	if err := b.drain(ctx, config, sent.Load()); err != nil {
-		return err
-	}
-	took := time.Since(begin)
-	slices.Sort(acks)
-	quantile := func(q float64) float64 { return acks[int(q*float64(len(acks)-1)+0.5)].Seconds() * 1000 }
-	rep.Reports, rep.Seconds = sent.Load(), took.Seconds()
-	rep.ReportsPerSecond = float64(rep.Reports) / rep.Seconds
-	rep.AckP50, rep.AckP99 = quantile(0.5), quantile(0.99)
-	return nil
-}
-
-// prepare makes the reports before the clock starts.
-func (b *bench) prepare(ctx context.Context, c *client.Client, answer func() client.Value) ([]dap.Report, error) {
-	now := time.Now()
-	first, err := c.Prepare(answer(), now)
-	if err != nil {
-		return nil, err
-	}
-	n, least := b.o.Reports, b.o.Reports
-	if n == 0 {
-		least = uploadBatch
-		n = max(min(benchEach*b.o.Seconds, maxBenchBytes/first.Size()), least)
-	}
-	// Reports that take the devices long take the servers long, too: fewer of them will do.
-	enough := now.Add(time.Duration(b.o.Seconds)*benchMaking*time.Second + 5*time.Second)
-	var mu sync.Mutex // guards reports
-	var reports []dap.Report
-	var next atomic.Int64
-	var workers sync.WaitGroup
-	failed := make(chan error, runtime.GOMAXPROCS(0))
-	for range cap(failed) {
-		workers.Go(func() {
-			for ctx.Err() == nil {
-				i := int(next.Add(1)) - 1
-				if i >= n || (i >= least && time.Now().After(enough)) {
-					return
-				}
-				r, err := c.Prepare(answer(), now)
-				if err != nil {
-					failed <- err
-					return
-				}
-				mu.Lock()
-				reports = append(reports, r)
-				mu.Unlock()
-				if i%1000 == 0 {
-					b.phase(2, "make reports", Count{"devices", uint64(i), uint64(n)})
-				}
-			}
-		})
-	}
-	workers.Wait()
-	select {
-	case err := <-failed:
-		return nil, err
-	default:
-		return reports, ctx.Err()
-	}
-}
-
-// drain waits until both aggregators have verified what was sent.
-func (b *bench) drain(ctx context.Context, config *deploy.Aggregator, sent uint64) error {
-	reader := statusReader{b.http, "http://" + string(config.Local.Address)}
-	ticker := time.NewTicker(every / 10)
-	defer ticker.Stop()
-	for {
-		st, err := reader.read(ctx)
-		if err != nil {
-			return err
-		}
-		t := &st.Tasks[0]
-		b.phase(4, "verify", Count{"leader", t.Done, sent})
-		if t.Counts.Acknowledged >= sent && t.Counts.Waiting == 0 {
-			if t.Counts.Aggregated != sent {
-				return fmt.Errorf("lab: %d of %d reports were verified", t.Counts.Aggregated, sent)
-			}
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticker.C:
-		}
-	}
 }

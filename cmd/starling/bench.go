@@ -5,9 +5,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -27,28 +30,32 @@ func benchCommand() *command {
 
 func benchEndToEnd() *command {
 	return &command{
-		name: "e2e", args: "--vdaf count|histogram|pine32|... [--length N] [--seconds S] [--json]",
+		name: "e2e", args: "--vdaf count|histogram|pine32|... [--length N] [--seconds S] [--reports N] [--json]",
 		short: "Measure leader and helper from upload to verified, as two processes",
-		long: `The reports are made before the clock starts. It stops when both aggregators have verified all that was uploaded.
-The client's work of uploading shares the machine with the two servers.`,
+		long: `Reports are made before the clock starts, as far as 512 MiB hold them; of more, the rest while others are uploaded. The clock
+stops when both aggregators have verified all. The client's work shares the machine with the two servers. Then all is collected,
+both stores are audited, and both servers started again. Bytes written are those that a server hands to its files, the database's
+log included; the disk's are the pages that the system wrote for them, where it says so.`,
 		examples: [][2]string{
 			{"starling bench e2e --vdaf histogram --length 21 --seconds 10", "the lab's histogram"},
 			{"starling bench e2e --vdaf count --seconds 30 --json", "the smallest reports, for a program"},
+			{"starling bench e2e --vdaf count --reports 10_000_000", "what many reports stored cost; an hour or so"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			asJSON := flags.Bool("json", false, "print one JSON object")
 			vdaf := flags.String("vdaf", "", "count, histogram, or the proof of a vector's norm as in bench report: `TYPE`")
 			length := flags.Int("length", 0, "buckets of a histogram, entries of a vector: `N`")
-			seconds := flags.Int("seconds", 10, "upload for `S` seconds, or until the reports run out")
+			seconds := flags.Int("seconds", 0, "upload for `S` seconds, or until the reports run out; 0 takes 10, or with --reports what these take")
 			reports := flags.Int("reports", 0, "make `N` reports; 0 makes 8,000 for each second")
 			workers := flags.Int("workers", 0, "upload over `N` connections; 0 takes one for each processor")
+			engine := flags.String("engine", string(lab.Embedded), "where the servers keep all, embedded or postgres: `ENGINE`")
 			return func(ctx context.Context, e *env, args []string) error {
 				if err := noArgs("bench e2e", args); err != nil {
 					return err
 				}
 				watch := newProgress(e)
-				o := lab.BenchOptions{VDAF: *vdaf, Length: *length, Seconds: *seconds, Reports: *reports, Workers: *workers,
-					Serve: func(role dap.Role, config string) (func() (int64, error), error) { return child(ctx, role, config) }, Progress: watch.show}
+				o := lab.BenchOptions{VDAF: *vdaf, Length: *length, Seconds: *seconds, Reports: *reports, Workers: *workers, Engine: lab.Engine(*engine),
+					Serve: func(role dap.Role, config string) (*lab.Child, error) { return child(ctx, role, config) }, Progress: watch.show}
 				if err := o.Validate(); err != nil {
 					return usageOf("bench e2e", err)
 				}
@@ -60,23 +67,56 @@ The client's work of uploading shares the machine with the two servers.`,
 				if *asJSON {
 					return e.json(r)
 				}
-				n := func(x float64) string { return chart.Count(x) }
-				fmt.Fprintf(e.stdout, "%s reports of %s bytes in %.2f s on %d processors\n", n(float64(r.Reports)), n(float64(r.BytesEach)), r.Seconds, r.CPUs)
-				fmt.Fprintf(e.stdout, "%s reports a second, verified by both aggregators\n", n(r.ReportsPerSecond))
-				fmt.Fprintf(e.stdout, "acknowledged in %.1f ms (median), %.1f ms (99 %%), for requests of %d reports\n", r.AckP50, r.AckP99, r.ReportsPerRequest)
-				fmt.Fprintf(e.stdout, "peak memory %.0f MB: leader %.0f, helper %.0f\n", r.PeakRSS, r.LeaderPeakRSS, r.HelperPeakRSS)
-				if r.Exhausted {
-					fmt.Fprintf(e.stdout, "the reports ran out before the time did; --reports makes more\n")
-				}
-				return nil
+				return printBench(e, r)
 			}
 		},
 	}
 }
 
-// child runs this binary as an aggregator, waits until it is ready, and returns what
-// stops it and tells its peak memory.
-func child(ctx context.Context, role dap.Role, config string) (stop func() (int64, error), err error) {
+// printBench writes a benchmark for people.
+func printBench(e *env, r *lab.BenchReport) error {
+	n := chart.Count
+	fmt.Fprintf(e.stdout, "%s reports of %s bytes in %.2f s on %d processors, engine %s\n",
+		n(float64(r.Reports)), n(float64(r.BytesEach)), r.Seconds, r.CPUs, r.Engine)
+	fmt.Fprintf(e.stdout, "%s reports a second, verified by both aggregators\n", n(r.ReportsPerSecond))
+	if last := len(r.Windows) - 1; last > 0 {
+		first, last := r.Windows[0], r.Windows[last]
+		fmt.Fprintf(e.stdout, "the first %s at %s a second, the last at %s; processor time of leader and helper %.0f and %.0f us a report, at last %.0f and %.0f\n",
+			n(float64(first.Reports)), n(first.ReportsPerSecond), n(last.ReportsPerSecond), first.CPU.Leader, first.CPU.Helper, last.CPU.Leader, last.CPU.Helper)
+	}
+	if r.MadeMeanwhile {
+		fmt.Fprintf(e.stdout, "reports were made meanwhile, on the same processors\n")
+	}
+	fmt.Fprintf(e.stdout, "acknowledged in %.1f ms (median), %.1f ms (99 %%), for requests of %d reports\n", r.AckP50, r.AckP99, r.ReportsPerRequest)
+	fmt.Fprintf(e.stdout, "peak memory %.0f MB: leader %.0f, helper %.0f\n\n", r.PeakRSS, r.LeaderPeakRSS, r.HelperPeakRSS)
+	row := func(name string, each lab.ByRole, format string) {
+		fmt.Fprintf(e.stdout, "%-40s %12s %12s\n", name, fmt.Sprintf(format, each.Leader), fmt.Sprintf(format, each.Helper))
+	}
+	fmt.Fprintf(e.stdout, "%-40s %12s %12s\n", "", "leader", "helper")
+	row("processor time a report, us", r.CPU, "%.1f")
+	row("bytes written a report", r.Written, "%.1f")
+	for _, kind := range slices.Sorted(maps.Keys(r.WrittenBy["leader"])) {
+		if each := (lab.ByRole{Leader: r.WrittenBy["leader"][kind], Helper: r.WrittenBy["helper"][kind]}); each.Leader+each.Helper >= 0.05 {
+			row("  "+strings.ReplaceAll(kind, "_", " "), each, "%.1f")
+		}
+	}
+	if r.Disk != nil {
+		row("bytes written by the system a report", *r.Disk, "%.1f")
+	}
+	row("stored, MB", r.StoreMB, "%.1f")
+	row("start with all that is stored, s", r.Start, "%.2f")
+	row("audit of the store, s", r.Doctor, "%.2f")
+	if r.Collect > 0 {
+		fmt.Fprintf(e.stdout, "all collected in %.2f s\n", r.Collect)
+	}
+	if r.Exhausted {
+		fmt.Fprintf(e.stdout, "the reports ran out before the time did; --reports makes more\n")
+	}
+	return nil
+}
+
+// child runs this binary as an aggregator, and waits until it is ready.
+func child(ctx context.Context, role dap.Role, config string) (*lab.Child, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -91,7 +131,7 @@ func child(ctx context.Context, role dap.Role, config string) (stop func() (int6
 	}
 	exited := make(chan error, 1)
 	go func() { exited <- cmd.Wait() }()
-	stop = func() (int64, error) {
+	stop := func() (int64, error) {
 		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			cmd.Process.Kill()
 		}
@@ -101,7 +141,7 @@ func child(ctx context.Context, role dap.Role, config string) (stop func() (int6
 		return peakRSS(cmd.ProcessState), nil
 	}
 	client := localClient(loaded.Local.Address)
-	ticker := time.NewTicker(20 * time.Millisecond)
+	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
 	for {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+string(loaded.Local.Address)+"/livez", nil)
@@ -110,7 +150,7 @@ func child(ctx context.Context, role dap.Role, config string) (stop func() (int6
 		}
 		if resp, err := client.Do(req); err == nil {
 			resp.Body.Close()
-			return stop, nil
+			return &lab.Child{PID: cmd.Process.Pid, Stop: stop}, nil
 		}
 		select {
 		case err := <-exited:
