@@ -33,6 +33,10 @@
 // of the same report silently. Others, of other logs or batch buckets, fall to the replay
 // check at the claim.
 //
+// Where several machines share a database there is no log: an [Intake] gathers uploads of
+// all tasks into objects (object.go), whose slices have rows before anything is
+// acknowledged.
+//
 // # Start-up
 //
 // One process owns the folders ([disk.OSFS.Lock]): a second would take the first one's

@@ -54,6 +54,9 @@ func (s *Store) Audit(ctx context.Context) (problems []string, err error) {
 		}
 		return nil
 	})
+	if err == nil {
+		problems, err = s.missing(ctx, problems)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -178,6 +181,9 @@ func (a *auditor) task(tx *pgdb.Tx, id dap.TaskID) error {
 	}
 	if sum != (dap.Checksum{}) && t.closedIn == 0 {
 		a.add("task %v: its batches have other reports than its replay runs", id)
+	}
+	if err := a.jobs(tx, t); err != nil {
+		return err
 	}
 	return a.resources(tx, t)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
@@ -46,9 +47,21 @@ func (p partial) Close() error {
 // rest has what the suite calls before each test: of logs and files, which there are not.
 type rest struct{ store.Engine }
 
-func (rest) Bury(context.Context) error                         { return nil }
 func (rest) BeginLogs(context.Context, []segment.Begun) error   { return nil }
 func (rest) BegunLogs(context.Context) ([]segment.Begun, error) { return nil, nil }
+
+// The suite has jobs of one segment each as yet.
+func (p partial) SaveSent(ctx context.Context, j *store.SegmentJob, sent *store.Sent, expires time.Time) error {
+	return p.rest.SaveSent(ctx, j, sent, expires)
+}
+
+func (p partial) Shared(ctx context.Context, j *store.SegmentJob, location string) (bool, error) {
+	return p.rest.Shared(ctx, j, location)
+}
+
+func (p partial) Sent(ctx context.Context, task dap.TaskID) ([]store.InFlight, error) {
+	return p.rest.Sent(ctx, task)
+}
 
 // harness is a schema whose replicas are the handles.
 type harness struct {

@@ -1,11 +1,27 @@
 // Package postgres keeps what one aggregator has in PostgreSQL, for any number of
 // replicas. It is to be an engine of [store.Engine] and is not one yet, and no product
-// uses it: it has the schema and what a helper does, which is [store.Helper],
-// [store.Resources], [datakey.Book], of [store.Releases] all but noise that is correlated
-// over releases, and of [store.Tasks] all but the end of a task. There are no logs, slices,
-// collections and mending, parts and tallies stay as many as they come, and all runs of a
+// uses it: it has the schema, what a helper does and what a leader does, which is
+// [store.Helper], [store.Resources], [store.Jobs], [datakey.Book], of [store.Releases] all
+// but noise that is correlated over releases, and of [store.Tasks] all but the end of a
+// task. There is no mending, parts and tallies stay as many as they come, and all runs of a
 // task are read into memory at once. Package pgdb runs its transactions, and package pgtest
 // its tests.
+//
+// # Uploads
+//
+// There are no logs. What a [segment.Intake] gathers is one object, cut into slices, and one
+// transaction that names them, after which the uploads are acknowledged: below 256 KiB the
+// object is in its row, else it is durable in object storage before the transaction begins.
+// The transaction holds the tasks as commits do, and refuses what comes for a batch bucket
+// that is frozen or closed. So no slice ever waits for one, and claims need not look.
+//
+// # Jobs
+//
+// A claim locks jobs that are due, and free slices, and passes over what others have locked;
+// a leader-selected task that another claim assigns batches of is left to that one. Each
+// later transaction of a job begins with its row, found by number and lease token.
+// Transactions that take slices away note the objects (ending). Whoever buries looks
+// whether any slice is left, which two that end at once cannot see of one another.
 //
 // # Locks
 //

@@ -84,6 +84,81 @@ var plans = map[string]struct {
 	"response-resealed": {"resource_pkey", []any{int64(7), []byte{}, []byte{}, make([]byte, 32)}},
 	"put-reseal":        {"Insert on", []any{int64(7), int64(3), "r", int64(0), make([]byte, 32), make([]byte, 32), int64(0)}},
 	"kept-under":        {"part_data_key", []any{int64(7)}},
+	"share-tasks":       {"task_task_id_key", []any{[][]byte{make([]byte, 32)}}},
+	"shut-places":       {"release_interval", []any{[]int64{7, 8}, []int64{10, 20}}},
+	"put-object":        {"Insert on", []any{"rows/a.obj", int64(1), []byte{1}}},
+	"put-slices": {"Insert on", []any{int64(1), [][]byte{{1}}, []int64{1}, [][]byte{make([]byte, 32)}, []int64{7}, []int64{10}, []int64{1}, []int64{0},
+		[]int64{0}}},
+	"put-tallies":          {"Insert on", []any{[]int64{7}, []int64{0}, []int64{0}, []int64{5}}},
+	"put-tombstones":       {"Insert on", []any{[][]byte{{'a'}}}},
+	"slices-of-jobs":       {"slice_job", []any{[]int64{7, 8}}},
+	"slices-after":         {"slice_pkey", []any{int64(7), int64(16)}},
+	"end-slices":           {"slice_job", []any{int64(7)}},
+	"end-those-slices":     {"slice_", []any{int64(7), []int64{7, 8}}},
+	"endings":              {"ending_pkey", []any{int64(512)}},
+	"drop-endings":         {"ending_pkey", []any{[]int64{7, 8}}},
+	"drop-objects":         {"slice_object", []any{[]int64{7, 8}}},
+	"tombstones":           {"tombstone_since", []any{int64(1), int64(16)}},
+	"drop-tombstone":       {"tombstone_pkey", []any{"a"}},
+	"slices-of-object":     {"slice_object", []any{int64(7)}},
+	"find-object":          {"object_name_key", []any{"a"}},
+	"move-slice":           {"slice_object", []any{int64(7), []byte{1}, make([]byte, 32), int64(8), []byte{1}, int64(1)}},
+	"note-ending":          {"Insert on", []any{int64(7)}},
+	"put-body":             {"Insert on", []any{"a", []byte{1}}},
+	"read-body":            {"object_name_key", []any{"a", int64(1), int64(1)}},
+	"size-of-body":         {"object_name_key", []any{"a"}},
+	"drop-body":            {"object_name_key", []any{"a"}},
+	"list-bodies":          {"object_name_key", []any{"rows/", "", "rows/z", int64(16)}},
+	"claimable":            {"slice_free", []any{int64(1000), int64(2000), [][]byte{}}},
+	"due-jobs":             {"job_due", []any{int64(1000), int64(2000), [][]byte{}, int64(4)}},
+	"lease-job":            {"job_", []any{int64(7), make([]byte, 16), int64(0)}},
+	"oldest-slice":         {"slice_free", []any{[][]byte{}}},
+	"free-slices":          {"slice_bucket", []any{int64(7), int64(10), int64(16)}},
+	"turn-of-batches":      {"task_", []any{int64(7)}},
+	"fillable-batch":       {"part_batch", []any{int64(7), int64(5)}},
+	"put-batch-id":         {"Insert on", []any{int64(7), make([]byte, 32)}},
+	"put-job":              {"Insert on", []any{int64(7), int64(10), nil, int64(1), make([]byte, 16), int64(0)}},
+	"take-slices":          {"slice_pkey", []any{int64(7), []int64{7, 8}}},
+	"answers-of-job":       {"answer_pkey", []any{int64(7)}},
+	"leased-job":           {"job_", []any{int64(7), make([]byte, 16)}},
+	"lock-leased-job":      {"job_", []any{int64(7), make([]byte, 16)}},
+	"slice-ids":            {"slice_job", []any{int64(7)}},
+	"shrink-job":           {"job_", []any{int64(7), int64(1)}},
+	"put-aside":            {"Insert on", []any{int64(7), int64(10), int64(1), "why"}},
+	"save-sent":            {"job_", []any{int64(7), make([]byte, 32), []byte{1}, "", int64(0), int64(0)}},
+	"shared-job":           {"job_location", []any{int64(7), "a", int64(8)}},
+	"put-answer":           {"Insert on", []any{int64(7), int64(0), []byte{}}},
+	"drop-answers":         {"answer_pkey", []any{int64(7)}},
+	"retry-job":            {"job_", []any{int64(7), int64(0), ""}},
+	"quarantine-job":       {"job_", []any{int64(7), ""}},
+	"park-job":             {"job_", []any{int64(7), ""}},
+	"drop-job":             {"job_", []any{int64(7)}},
+	"parked-jobs":          {"job_task", []any{[]int64{7, 8}}},
+	"unpark-job":           {"job_", []any{int64(7)}},
+	"hurry-jobs":           {"job_task", []any{int64(7)}},
+	"sent-jobs":            {"job_task", []any{int64(7)}},
+	"stuck-jobs":           {"job_task", []any{int64(7)}},
+	"conduct":              {"conduct_pkey", []any{int64(7)}},
+	"lock-conduct":         {"conduct_pkey", []any{int64(7)}},
+	"begin-conduct":        {"Insert on", []any{int64(7)}},
+	"save-conduct":         {"conduct_pkey", []any{int64(7), true, int64(0), int64(0), int64(0)}},
+	"hold-task":            {"Insert on", []any{int64(7), int64(0), false, ""}},
+	"forgive-task":         {"conduct_pkey", []any{int64(7)}},
+	"selection-of":         {"resource_pkey", []any{int64(7)}},
+	"hold-of":              {"hold_pkey", []any{int64(7)}},
+	"put-hold":             {"Insert on", []any{int64(7), int64(7), int64(10), int64(20), nil, make([]byte, 16)}},
+	"freeze-hold":          {"hold_pkey", []any{int64(7), int64(5), make([]byte, 32), int64(10), int64(20), int64(5)}},
+	"interval-held":        {"hold_task", []any{int64(7), int64(10), int64(20), int64(8)}},
+	"verified-in-interval": {"part_batch", []any{int64(7), int64(10), int64(20)}},
+	"ready-batch":          {"part_batch", []any{int64(7), int64(5)}},
+	"parked-in-batch":      {"job_batch", []any{int64(7)}},
+	"waiting-in-interval":  {"slice_bucket", []any{int64(7), int64(10), int64(20)}},
+	"waiting-in-batch":     {"job_batch", []any{int64(7)}},
+	"waiting-in-task":      {"slice_bucket", []any{int64(7)}},
+	"waiting-by-bucket":    {"slice_bucket", []any{int64(7), int64(16)}},
+	"waiting-by-batch":     {"job_batch", []any{[]int64{7, 8}}},
+	"waiting-in-object":    {"object_name_key", []any{"a"}},
+	"stored-objects":       {"object_name_key", []any{"a", int64(16)}},
 }
 
 // rare are the statements that run at a start, list a table, are an operator's, or are of a
@@ -92,6 +167,7 @@ var rare = []string{
 	"put-identity", "identity", "tasks", "head", "move-head", "shares-of-task",
 	"put-data-key-set", "data-key-set", "data-keys", "data-key", "put-data-key", "end-data-key",
 	"audit-tasks", "audit-releases", "audit-head", "audit-batches", "audit-parts", "audit-released", "audit-responses", "audit-strays",
+	"audit-jobs", "audit-late-slices", "live-objects", "leftover-object", "levels", "oldest-acknowledgement", "holds-of-tasks",
 }
 
 // TestPlans: with 1,000 tasks, 50,000 resources and 20,000 releases, each statement of the
@@ -122,7 +198,26 @@ func TestPlans(t *testing.T) {
 	}
 	service.ok(`INSERT INTO release (seq, task, kind, resource_id, first, last, count, minimum, checksum, debit, position, answer, chain, total)
 		SELECT n, 1 + n % 1000, 2, 'r', n, n, 5, 5, ` + hash + `, '', n, ` + hash + `, ` + hash + `, ` + hash + ` FROM generate_series(1, 20000) AS n`)
-	x.ok("ANALYZE task, resource, generation, hold, release, replay, tally, batch, part, run, flight, kept, data_key")
+	for _, sql := range []string{
+		"INSERT INTO object (name, slices) SELECT 'slices/' || n || '.obj', 4 FROM generate_series(1, 5000) AS n",
+		"INSERT INTO batch (task, batch_id) SELECT 1 + n % 1000, sha256(n::text::bytea) FROM generate_series(1, 5000) AS n",
+		// One in ten is set aside, one in ten failed, and all others are leased.
+		`INSERT INTO job (task, bucket, batch, reports, state, why, not_before, lease_token, lease_expires, sent_location, sent_step)
+			SELECT 1 + n % 1000, n % 50, 20000 + n, 3, (n % 10 = 0)::int, CASE WHEN n % 10 < 2 THEN 'why' ELSE '' END, CASE WHEN n % 10 = 1 THEN 1500 ELSE 0 END,
+			CASE WHEN n % 10 > 1 THEN substring(sha256(n::text::bytea) FOR 16) END, CASE WHEN n % 10 > 1 THEN 1500 END, n::text, 1
+			FROM generate_series(1, 5000) AS n`,
+		`INSERT INTO slice (object, pieces, size, sum, task, bucket, reports, duplicates, job)
+			SELECT 1 + n % 5000, decode('406401', 'hex'), 100, ` + hash + `, 1 + n % 1000, n % 50, 3, 0, CASE WHEN n <= 5000 AND n % 10 > 0 THEN n END
+			FROM generate_series(1, 20000) AS n`,
+		"INSERT INTO ending (object) SELECT n FROM generate_series(1, 5000) AS n",
+		"INSERT INTO tombstone (object) SELECT n::text FROM generate_series(1, 5000) AS n",
+		"INSERT INTO answer (job, step, body) SELECT n, 0, '' FROM generate_series(1, 5000) AS n",
+		"INSERT INTO conduct (task, since, why) SELECT n, CASE WHEN n % 100 = 0 THEN 1 END, CASE WHEN n % 100 = 0 THEN 'why' ELSE '' END FROM generate_series(1, 1000) AS n",
+	} {
+		x.ok(sql)
+	}
+	x.ok("ANALYZE task, resource, generation, hold, release, replay, tally, batch, part, run, flight, kept, data_key, " +
+		"object, job, slice, ending, tombstone, answer, conduct")
 	for name, sql := range statements(t) {
 		if slices.Contains(rare, name) {
 			continue

@@ -9,9 +9,11 @@ import (
 	"io"
 	"io/fs"
 	"sync"
+	"time"
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/datakey"
+	"github.com/starling-agg/starling/aggregator/internal/payload"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
@@ -33,6 +35,10 @@ type Options struct {
 	Party string
 	// Keys opens the data keys, whose book is the data set. Required.
 	Keys func(ctx context.Context, book datakey.Book) (Keys, error)
+	// Objects has the objects of uploads that are no rows; nil where all are.
+	Objects payload.Store
+	// Grave is the age of a tombstone at which its object goes; default [DefaultGrave].
+	Grave time.Duration
 	// Clock says which data key is the one of now; default [disk.SystemClock].
 	Clock disk.Clock
 	// Rand is the source of keys; default [rand.Reader].
@@ -47,8 +53,14 @@ func (o *Options) Validate() error {
 	if o.Clock == nil {
 		o.Clock = disk.SystemClock
 	}
+	if o.Grave == 0 {
+		o.Grave = DefaultGrave
+	}
 	if o.Keys == nil {
 		return errors.New("store: Options.Keys is required")
+	}
+	if o.Grave < 0 {
+		return errors.New("store: Options.Grave is negative")
 	}
 	if o.Party == "" || o.Role != dap.RoleLeader && o.Role != dap.RoleHelper {
 		return errors.New("store: Options.Role and Party are required")
@@ -59,13 +71,15 @@ func (o *Options) Validate() error {
 // Store is a handle on the data set of one aggregator. It remembers nothing of it that can
 // change, so that any number of them may be open.
 type Store struct {
-	db     *pgdb.DB
-	key    []byte         // of resource ids
-	setKey segment.SetKey // of the digests of runs
-	keys   Keys
-	clock  disk.Clock
-	cache  cache
-	vdafs  sync.Map // vdaf.VDAF by dap.TaskID, of the tasks that this handle was told of
+	db      *pgdb.DB
+	key     []byte         // of resource ids
+	setKey  segment.SetKey // of the digests of runs
+	keys    Keys
+	clock   disk.Clock
+	cache   cache
+	objects payload.Store // nil where all payload is in rows
+	grave   time.Duration
+	vdafs   sync.Map // vdaf.VDAF by dap.TaskID, of the tasks that this handle was told of
 }
 
 var (
@@ -110,7 +124,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{db: db, clock: opt.Clock}
+	s := &Store{db: db, clock: opt.Clock, objects: opt.Objects, grave: opt.Grave}
 	if err = s.identify(ctx, &opt); err == nil {
 		s.setKey = segment.SetKeyOf(s.key)
 		s.keys, err = opt.Keys(ctx, s)

@@ -243,6 +243,11 @@ func (s *Store) PendingResources(ctx context.Context, kind store.Kind, n int) (o
 
 // Delete implements [store.Resources].
 func (s *Store) Delete(ctx context.Context, kind store.Kind, task dap.TaskID, id string) error {
+	return s.drop(ctx, kind, task, id, false)
+}
+
+// drop is Delete, or with unanswered Withdraw.
+func (s *Store) drop(ctx context.Context, kind store.Kind, task dap.TaskID, id string, unanswered bool) error {
 	return s.update(ctx, "delete-resource", func(tx *pgdb.Tx) error {
 		t, r, err := alone(tx, kind, task, id)
 		if err != nil {
@@ -250,6 +255,9 @@ func (s *Store) Delete(ctx context.Context, kind store.Kind, task dap.TaskID, id
 		}
 		if r.State == store.Pending && r.Frozen != nil {
 			return fmt.Errorf("%w: its batch is being released", store.ErrBusy)
+		}
+		if unanswered && r.State == store.Ready {
+			return fmt.Errorf("%w: it has its answer", store.ErrBusy)
 		}
 		// A refused request for a share leaves nothing behind, or a peer could fill the
 		// table with ever new ones. One without a body was answered at once: nobody was

@@ -217,17 +217,41 @@ func TestRowRules(t *testing.T) {
 		"UPDATE resource SET state = 1":                checked,
 		"UPDATE resource SET state = 2":                checked,
 		"UPDATE resource SET state = 1, response = ''": checked, // released without its hash
-		"INSERT INTO job (task, bucket, lease_token) VALUES (1, 10, decode(repeat('00', 16), 'hex'))": checked,
-		"INSERT INTO job (task, bucket, parked, state) VALUES (1, 10, true, 1)":                       checked,
-		"INSERT INTO conduct (task, person, why) VALUES (1, true, '')":                                checked,
-		"UPDATE task SET swept = true":                                                                checked,
+		"INSERT INTO job (task, bucket, reports, lease_token) VALUES (1, 10, 1, decode(repeat('00', 16), 'hex'))":                  checked,
+		"INSERT INTO job (task, bucket, reports, parked, state) VALUES (1, 10, 1, true, 1)":                                        checked,
+		"INSERT INTO job (task, bucket, reports, sent_digest, sent_accepted) VALUES (1, 10, 9, " + hash + ", decode('ff', 'hex'))": checked,
+		"INSERT INTO conduct (task, person, why) VALUES (1, true, '')":                                                             checked,
+		"UPDATE task SET swept = true": checked,
 		"INSERT INTO identity (resource_key, store_id, role, party) VALUES (" + hash + ", '', 2, '')": checked,
-		"INSERT INTO head DEFAULT VALUES":                                                             denied,
+		"INSERT INTO head DEFAULT VALUES": denied,
 	} {
 		x.refused(sql, code, "")
 	}
-	slice := "INSERT INTO slice (object, start, size, sum, task, bucket, reports, duplicates) VALUES ('o', %d, 10, " + hash + ", 1, 10, 1, 0)"
-	x.ok(fmt.Sprintf(slice, 0))
-	x.ok(fmt.Sprintf(slice, 10))
-	x.refused(fmt.Sprintf(slice, 10), twice, "")
+}
+
+// TestSliceRules: a job takes slices of its own task and bucket, an object stays as long as
+// it has one, and two jobs of the same reports do not both go on.
+func TestSliceRules(t *testing.T) {
+	_, x := schema(t)
+	x.ok("INSERT INTO object (name, slices) VALUES ('slices/a.obj', 2)")
+	x.refused("INSERT INTO object (name, slices) VALUES ('slices/a.obj', 2)", twice, "")
+	slice := "INSERT INTO slice (object, pieces, size, sum, task, bucket, reports, duplicates) VALUES (%d, decode('406401', 'hex'), 100, " + hash + ", %d, %d, 3, 0)"
+	x.ok(fmt.Sprintf(slice, 1, 1, 10))
+	x.ok(fmt.Sprintf(slice, 1, 2, 11))
+	x.refused(fmt.Sprintf(slice, 9, 1, 10), foreign, "")
+	x.ok("INSERT INTO job (task, bucket, reports) VALUES (1, 10, 3), (1, 11, 3)")
+	x.ok("UPDATE slice SET job = 1 WHERE id = 1")
+	x.refused("UPDATE slice SET job = 2 WHERE id = 1", foreign, "") // of another bucket
+	x.refused("UPDATE slice SET job = 2 WHERE id = 2", foreign, "") // of another task
+	x.refused("UPDATE slice SET job = 3 WHERE id = 1", foreign, "")
+	x.refused("DELETE FROM job WHERE id = 1", foreign, "")
+	x.refused("DELETE FROM object", foreign, "")
+	for _, sql := range []string{"UPDATE slice SET reports = 4", "UPDATE slice SET sum = ''", "UPDATE slice SET bucket = 1", "UPDATE object SET body = ''"} {
+		x.refused(sql, denied, "")
+	}
+	x.ok("UPDATE job SET sent_location = '/1', sent_step = 1 WHERE id = 1")
+	x.refused("UPDATE job SET sent_location = '/1', sent_step = 1 WHERE id = 2", twice, "job_location")
+	x.ok("DELETE FROM slice")
+	x.ok("DELETE FROM object")
+	x.ok("DELETE FROM job")
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// Counts is the ledger of a task's reports; see [store.Watch]. Nothing waits: there are no
-// slices yet.
+// Counts is the ledger of a task's reports; see [store.Watch].
 func (s *Store) Counts(ctx context.Context, task dap.TaskID) (c *store.Counts, err error) {
 	err = s.view(ctx, "counts", func(tx *pgdb.Tx) error {
 		t, err := find(tx, reading, task)
@@ -48,11 +47,14 @@ func (t *task) counts(tx *pgdb.Tx) (*store.Counts, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = tx.One("collected", []any{t.row}, &c.Collected)
+	if _, err = tx.One("collected", []any{t.row}, &c.Collected); err == nil {
+		_, err = tx.One("waiting-in-task", []any{t.row}, &c.Waiting)
+	}
 	return c, err
 }
 
-// Batches lists the n newest batches of a task that have reports; see [store.Watch].
+// Batches lists the n newest batches of a task that have reports, or wait for some; see
+// [store.Watch].
 func (s *Store) Batches(ctx context.Context, task dap.TaskID, n int) (out []store.BatchStatus, err error) {
 	err = s.view(ctx, "batches", func(tx *pgdb.Tx) error {
 		out = nil
@@ -61,7 +63,7 @@ func (s *Store) Batches(ctx context.Context, task dap.TaskID, n int) (out []stor
 			return err
 		}
 		at := make(map[int64]int) // index in out, of those whose parts are there
-		var open []int64
+		var open, rows []int64
 		err = tx.Each("newest-batches", []any{t.row, n}, func(r pgdb.Row) error {
 			var row int64
 			var bucket, first, last uint64
@@ -79,13 +81,13 @@ func (s *Store) Batches(ctx context.Context, task dap.TaskID, n int) (out []stor
 					b.State = store.Draining
 				}
 			}
-			out = append(out, b)
+			out, rows = append(out, b), append(rows, row)
 			return nil
 		})
-		if err != nil || len(open) == 0 {
+		if err != nil {
 			return err
 		}
-		return tx.Each("parts", []any{open}, func(r pgdb.Row) error {
+		err = tx.Each("parts", []any{open}, func(r pgdb.Row) error {
 			var p partRow
 			if err := p.scan(r); err != nil {
 				return err
@@ -99,6 +101,10 @@ func (s *Store) Batches(ctx context.Context, task dap.TaskID, n int) (out []stor
 			b.Checksum.Merge(p.checksum)
 			return nil
 		})
+		if err == nil {
+			out, err = t.waitIn(tx, out, rows, n)
+		}
+		return err
 	})
 	return out, err
 }
@@ -130,23 +136,24 @@ func (s *Store) BatchState(ctx context.Context, task dap.TaskID, b store.Batch) 
 		if err != nil {
 			return err
 		}
-		statement, args := "bucket-state", []any{t.row, min(uint64(b.Start), math.MaxInt64)}
-		if t.mode == dap.LeaderSelected {
-			statement, args = "id-state", []any{t.row, b.ID[:]}
-		}
-		var closed, held bool
-		if _, err := tx.One(statement, args, &closed, &held); err != nil {
-			return err
-		}
-		switch {
-		case closed:
-			state = store.Closed
-		case held:
-			state = store.Draining
-		default:
-			state = store.Open
-		}
-		return nil
+		state, err = t.stateOf(tx, b)
+		return err
 	})
 	return state, err
+}
+
+func (t *task) stateOf(tx *pgdb.Tx, b store.Batch) (store.BatchState, error) {
+	statement, args := "bucket-state", []any{t.row, min(uint64(b.Start), math.MaxInt64)}
+	if t.mode == dap.LeaderSelected {
+		statement, args = "id-state", []any{t.row, b.ID[:]}
+	}
+	var closed, held bool
+	_, err := tx.One(statement, args, &closed, &held)
+	switch {
+	case closed:
+		return store.Closed, err
+	case held:
+		return store.Draining, err
+	}
+	return store.Open, err
 }

@@ -149,13 +149,15 @@ ALTER TABLE flight ALTER COLUMN ids SET STORAGE EXTERNAL;
 CREATE INDEX flight_task ON flight (task);
 GRANT SELECT, INSERT, DELETE ON flight TO :service;
 
--- Aggregation jobs of the leader, under way (state 0) or set aside (state 1). One that is
--- finished has no row.
+-- Aggregation jobs of the leader, under way (state 0) or set aside (state 1) with the number
+-- of their reports. One that is finished has no row. Its number names the helper's job, and
+-- never comes back.
 CREATE TABLE job (
   id            bigint   GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   task          bigint   NOT NULL REFERENCES task (id),
   bucket        bigint   NOT NULL CHECK (bucket >= 0),
   batch         bigint   REFERENCES batch (id), -- leader-selected: for good
+  reports       bigint   NOT NULL CHECK (reports > 0), -- of its slices
   state         smallint NOT NULL DEFAULT 0 CHECK (state IN (0, 1)),
   lease_token   bytea    CHECK (length(lease_token) = 16),
   lease_expires bigint,
@@ -165,38 +167,64 @@ CREATE TABLE job (
   sent_digest   bytea    CHECK (length(sent_digest) = 32),
   sent_accepted bytea,
   sent_location text     NOT NULL DEFAULT '',
-  sent_step     integer  NOT NULL DEFAULT 0 CHECK (sent_step BETWEEN 0 AND 65535),
-  parked        boolean  NOT NULL DEFAULT false,
+  sent_step     integer  NOT NULL DEFAULT 0 CHECK (sent_step BETWEEN 0 AND 65535), -- of the last request
+  parked        boolean  NOT NULL DEFAULT false, -- no worker claims it until an operator has decided
+  UNIQUE (id, task, bucket),
   CHECK (NOT parked OR (state = 0 AND lease_token IS NULL)),
   CHECK ((lease_token IS NULL) = (lease_expires IS NULL)),
   CHECK ((sent_digest IS NULL) = (sent_accepted IS NULL)),
+  CHECK (length(sent_accepted) = (reports + 7) / 8),
   CHECK (state = 0 OR lease_token IS NULL)
 );
 CREATE INDEX job_due ON job (id) WHERE state = 0 AND NOT parked;
-CREATE INDEX job_bucket ON job (task, bucket);
+CREATE INDEX job_task ON job (task, id);
 CREATE INDEX job_batch ON job (batch) WHERE batch IS NOT NULL;
+-- Jobs of the same reports are one at the helper: one alone goes past its first step.
+CREATE UNIQUE INDEX job_location ON job (task, sent_location) WHERE state = 0 AND sent_step > 0;
 GRANT SELECT, INSERT, UPDATE, DELETE ON job TO :service;
 
--- Reports of one (task, bucket) that were acknowledged together: a part of an object, which
--- other slices share. A job claims slices; an object goes with its last one.
+-- Objects of acknowledged reports: what one group commit acknowledged, of all tasks. One
+-- goes when none of its slices is left.
+CREATE TABLE object (
+  id     bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  name   text        COLLATE "C" NOT NULL UNIQUE,
+  slices bigint      NOT NULL CHECK (slices >= 0), -- that were named in it; those without a row have ended
+  since  timestamptz NOT NULL DEFAULT now(),
+  body   bytea -- of a small one; NULL where it lies in object storage
+);
+ALTER TABLE object ALTER COLUMN body SET STORAGE EXTERNAL; -- it is sealed, and read in parts
+GRANT SELECT, INSERT, DELETE ON object TO :service;
+
+-- Reports of one task and bucket that wait, in one object. A job takes several, of several
+-- objects, and has their reports in the order of these rows.
 CREATE TABLE slice (
   id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- the order of claims
-  object     text   NOT NULL,
-  start      bigint NOT NULL CHECK (start >= 0), -- byte of the object
-  size       bigint NOT NULL CHECK (size > 0),
+  object     bigint NOT NULL REFERENCES object (id),
+  pieces     bytea  NOT NULL CHECK (length(pieces) > 0), -- of the object: segment.AppendPieces
+  size       bigint NOT NULL CHECK (size > 0), -- bytes of all pieces
   sum        bytea  NOT NULL CHECK (length(sum) = 32),
   task       bigint NOT NULL REFERENCES task (id),
   bucket     bigint NOT NULL CHECK (bucket >= 0),
   reports    bigint NOT NULL CHECK (reports > 0),
   duplicates bigint NOT NULL CHECK (duplicates >= 0),
   came       bigint NOT NULL DEFAULT 0 CHECK (came >= 0), -- when its first report was acknowledged, in seconds; 0: not known
-  job        bigint REFERENCES job (id),
-  UNIQUE (object, start)
+  job        bigint,
+  FOREIGN KEY (job, task, bucket) REFERENCES job (id, task, bucket)
 );
 CREATE INDEX slice_free ON slice (id) WHERE job IS NULL;
-CREATE INDEX slice_bucket ON slice (task, bucket);
-CREATE INDEX slice_job ON slice (job) WHERE job IS NOT NULL;
-GRANT SELECT, INSERT, UPDATE (job), DELETE ON slice TO :service;
+CREATE INDEX slice_bucket ON slice (task, bucket, id);
+CREATE INDEX slice_job ON slice (job, id) WHERE job IS NOT NULL;
+CREATE INDEX slice_object ON slice (object);
+GRANT SELECT, INSERT, UPDATE (object, pieces, size, job), DELETE ON slice TO :service;
+
+-- Objects that lost slices, noted by each transaction that took some away. Whether any are
+-- left is seen by whoever buries: a count in the object's row would have the jobs of all
+-- its tasks wait for one another.
+CREATE TABLE ending (
+  id     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  object bigint NOT NULL
+);
+GRANT SELECT, INSERT, UPDATE (object), DELETE ON ending TO :service;
 
 -- VDAFs of several rounds: what the helper said to the requests before the last.
 CREATE TABLE answer (
@@ -206,14 +234,6 @@ CREATE TABLE answer (
   PRIMARY KEY (job, step)
 );
 GRANT SELECT, INSERT, DELETE ON answer TO :service;
-
--- Small payload: the objects of commits below the limit of rows.
-CREATE TABLE payload (
-  name text  PRIMARY KEY,
-  body bytea NOT NULL
-);
-ALTER TABLE payload ALTER COLUMN body SET STORAGE EXTERNAL; -- it is sealed
-GRANT SELECT, INSERT, DELETE ON payload TO :service;
 
 -- Live DAP resources. A deleted one leaves a count in generation, so that its id never
 -- comes back.
@@ -389,10 +409,11 @@ CREATE TABLE conduct (
   CHECK ((since IS NULL) = (why = '')),
   CHECK (NOT person OR since IS NOT NULL)
 );
+CREATE INDEX conduct_held ON conduct (task) WHERE since IS NOT NULL;
 GRANT SELECT, INSERT, UPDATE (heard, turned, asked, refused, since, person, why), DELETE ON conduct TO :service;
 
--- Objects that lost their last row, until they are gone: each is deleted when whoever read
--- its row before must be done, by the server's clock.
+-- Objects of object storage that lost their last row, until they are gone: each is deleted
+-- when whoever read its row before must be done, by the server's clock.
 CREATE TABLE tombstone (
   object text PRIMARY KEY,
   since  timestamptz NOT NULL DEFAULT now()

@@ -1,0 +1,996 @@
+//go:build postgres
+
+package postgres_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator/internal/payload"
+	"github.com/starling-agg/starling/aggregator/internal/payload/payloadtest"
+	"github.com/starling-agg/starling/aggregator/internal/segment"
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/store/postgres"
+	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
+	"github.com/starling-agg/starling/aggregator/internal/store/storetest"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/vdaf"
+)
+
+// leader is two replicas of one, each with an intake of its own, over one payload store.
+type leader struct {
+	t       *testing.T
+	schema  *pgtest.Schema
+	objects *payloadtest.Mem
+	all     [2]*postgres.Store
+	intakes [2]*segment.Intake
+	tasks   []*store.Task
+	owner   session
+	now     time.Time
+	turn    int
+	most    store.Most
+}
+
+// rowBytes is the least size of an upload that is an object, and no row.
+const rowBytes = 2000
+
+func newLeader(t *testing.T, tasks ...*store.Task) *leader {
+	t.Helper()
+	return leaderOf(t, pgtest.New(t), tasks...)
+}
+
+func leaderOf(t *testing.T, s *pgtest.Schema, tasks ...*store.Task) *leader {
+	t.Helper()
+	l := &leader{t: t, schema: s, objects: payloadtest.NewMem(), tasks: tasks, now: storetest.Epoch, most: store.Most{Bytes: 1 << 20, Reports: 100}}
+	for i := range l.all {
+		l.open(i, time.Nanosecond)
+	}
+	l.owner = connect(t, s, s.Owner)
+	return l
+}
+
+// open opens a replica, at first or again.
+func (l *leader) open(i int, grave time.Duration) {
+	l.t.Helper()
+	if l.all[i] != nil {
+		_ = l.all[i].Close()
+	}
+	opt := options(l.schema)
+	is(l.t, postgres.Migrate(l.t.Context(), opt.Database), nil)
+	opt.Role, opt.Party, opt.Objects, opt.Grave = dap.RoleLeader, "https://leader.example/", l.objects, grave
+	opt.Database.Connection, opt.Database.Connections = l.schema.Service, 6
+	e, err := postgres.Open(l.t.Context(), opt)
+	is(l.t, err, nil)
+	l.t.Cleanup(func() { _ = e.Close() })
+	for _, task := range l.tasks {
+		is(l.t, e.PutTask(l.t.Context(), task), nil)
+	}
+	l.all[i] = e
+	l.intakes[i], err = segment.NewIntake(e, segment.IntakeOptions{Objects: l.objects, RowBytes: rowBytes, Delay: time.Nanosecond})
+	is(l.t, err, nil)
+}
+
+// next is the replica whose turn it is.
+func (l *leader) next() *postgres.Store {
+	l.turn++
+	return l.all[l.turn%len(l.all)]
+}
+
+func entries(task *store.Task, bucket dap.Time, first, last, size int) (out []segment.Entry) {
+	for n := first; n <= last; n++ {
+		out = append(out, segment.Entry{
+			TaskID: task.ID, Bucket: uint64(bucket), ReportID: segment.ReportID(storetest.ReportID(n)), Report: []byte(fmt.Sprintf("%0*d", size, n)),
+		})
+	}
+	return out
+}
+
+// upload acknowledges reports first to last.
+func (l *leader) upload(task *store.Task, bucket dap.Time, first, last int) {
+	l.t.Helper()
+	l.turn++
+	refused, err := l.intakes[l.turn%2].Put(l.t.Context(), entries(task, bucket, first, last, 20))
+	if is(l.t, err, nil); refused != nil {
+		l.t.Fatalf("refused %v", refused)
+	}
+}
+
+func (l *leader) claim(n int, except ...dap.TaskID) []*store.Job {
+	l.t.Helper()
+	jobs, err := l.next().ClaimJobs(l.t.Context(), l.now, time.Minute, n, l.most, except...)
+	is(l.t, err, nil)
+	return jobs
+}
+
+func (l *leader) one() *store.Job {
+	l.t.Helper()
+	jobs := l.claim(1)
+	if len(jobs) != 1 {
+		l.t.Fatal("nothing to claim")
+	}
+	return jobs[0]
+}
+
+// numbers are the reports of a job, read from wherever they lie.
+func (l *leader) numbers(j *store.Job) (numbers []int) {
+	l.t.Helper()
+	reports, err := segment.OpenSlices(l.t.Context(), l.next().Payload(), j.Slices)
+	is(l.t, err, nil)
+	for i := range reports.Len() {
+		id := reports.ReportID(i)
+		numbers = append(numbers, int(binary.BigEndian.Uint32(id[:])))
+	}
+	return numbers
+}
+
+func (l *leader) commitOf(j *store.Job) *store.Commit {
+	l.t.Helper()
+	at := slices.IndexFunc(l.tasks, func(t *store.Task) bool { return t.ID == j.Task })
+	return storetest.Commit(l.t, l.tasks[at], []store.Batch{j.Batch}, []dap.Time{dap.Time(j.Slices[0].Bucket)}, [][]int{l.numbers(j)})
+}
+
+func (l *leader) finish(j *store.Job) {
+	l.t.Helper()
+	is(l.t, l.next().FinishJob(l.t.Context(), j, l.commitOf(j)), nil)
+}
+
+// work finishes all that can be claimed, and says how many jobs it was.
+func (l *leader) work() (done int) {
+	l.t.Helper()
+	for {
+		jobs := l.claim(2)
+		if len(jobs) == 0 {
+			return done
+		}
+		for _, j := range jobs {
+			l.finish(j)
+			done++
+		}
+	}
+}
+
+func (l *leader) counts(task *store.Task, want store.Counts) {
+	l.t.Helper()
+	got, err := l.next().Counts(l.t.Context(), task.ID)
+	is(l.t, err, nil)
+	if got.Acknowledged != want.Acknowledged || got.Waiting != want.Waiting || got.Aggregated != want.Aggregated ||
+		got.Collected != want.Collected || !maps.Equal(got.Rejected, want.Rejected) || !maps.Equal(got.Refused, want.Refused) {
+		l.t.Fatalf("counts are %+v, want %+v", *got, want)
+	}
+}
+
+func (l *leader) audit(want string) {
+	l.t.Helper()
+	problems, err := l.next().Audit(l.t.Context())
+	is(l.t, err, nil)
+	if got := strings.Join(problems, "; "); want == "" && got != "" || !strings.Contains(got, want) {
+		l.t.Fatalf("the audit says %q, want %q", got, want)
+	}
+}
+
+func (l *leader) ask(task *store.Task, body string, sel *store.Selection) *store.Resource {
+	l.t.Helper()
+	r, _, err := l.next().Create(l.t.Context(), store.KindCollection, task.ID, "", []byte(body), true, sel, l.now)
+	is(l.t, err, nil)
+	return r
+}
+
+func (l *leader) hold(r *store.Resource) *store.Frozen {
+	l.t.Helper()
+	sel, waiting, err := l.next().Drain(l.t.Context(), r)
+	if is(l.t, err, nil); waiting != 0 {
+		l.t.Fatalf("%d reports wait", waiting)
+	}
+	f, err := l.next().Freeze(l.t.Context(), r, sel)
+	is(l.t, err, nil)
+	return f
+}
+
+// release gives a frozen batch out, and demands that it has each of those reports once.
+func (l *leader) release(task *store.Task, r *store.Resource, f *store.Frozen, first, last int) {
+	l.t.Helper()
+	_, err := l.next().Release(l.t.Context(), &store.Release{
+		Resource: r.ID, Task: task.ID, Kind: r.Kind, Selection: f.Selection, Count: f.Count, Checksum: f.Checksum, Debit: "none",
+		Build: func(sum *vdaf.AggShare, _ store.Frozen, _ []int64) ([]byte, *store.Kept, error) {
+			values, err := task.VDAF.Unshard([]*vdaf.AggShare{sum, task.VDAF.NewAggShare()})
+			for n, v := range values {
+				if want := first <= n && n <= last; v != 0 && !want || v != 1 && want {
+					l.t.Errorf("report %d counted %d times", n, v)
+				}
+			}
+			return []byte("the response"), nil, err
+		},
+	})
+	is(l.t, err, nil)
+}
+
+// left demands how many objects have a row, and how many lie in the payload store.
+func (l *leader) left(rows, stored int) {
+	l.t.Helper()
+	is(l.t, l.next().Bury(l.t.Context()), nil)
+	live, err := l.next().LiveFiles(l.t.Context())
+	is(l.t, err, nil)
+	list, err := l.objects.List(l.t.Context(), "", "", 1000)
+	is(l.t, err, nil)
+	if len(live) != rows || len(list) != stored {
+		l.t.Fatalf("%d objects have a row, want %d; %d are stored, want %d", len(live), rows, len(list), stored)
+	}
+}
+
+// TestLeaderWholeWay: reports of two batch buckets, acknowledged at either replica in rows
+// and in objects, come to their batches once and are released, and nothing of them stays.
+func TestLeaderWholeWay(t *testing.T) {
+	task := storetest.Task(t, dap.TimeInterval, 1)
+	l := newLeader(t, task)
+	l.upload(task, 10, 0, 9)
+	l.upload(task, 10, 10, 11)
+	l.upload(task, 11, 12, 14)
+	refused, err := l.intakes[0].Put(t.Context(), entries(task, 10, 15, 19, 1000)) // an object
+	if is(t, err, nil); refused != nil {
+		t.Fatal(refused)
+	}
+	again := append(entries(task, 10, 0, 2, 20), entries(task, 10, 2, 2, 20)...) // one of them twice
+	if _, err := l.intakes[1].Put(t.Context(), again); err != nil {
+		t.Fatal(err)
+	}
+	l.counts(task, store.Counts{Acknowledged: 24, Waiting: 23, Rejected: map[dap.ReportError]uint64{dap.ReportReplayed: 1}})
+	l.left(5, 1)
+	l.audit("")
+	batches, err := l.next().Batches(t.Context(), task.ID, 9)
+	if is(t, err, nil); len(batches) != 2 || batches[0].Batch.Start != 11 || batches[0].Waiting != 3 || batches[1].Waiting != 20 {
+		t.Fatalf("batches are %+v", batches)
+	}
+	jobs := l.claim(9)
+	if len(jobs) != 2 || jobs[0].Reports() != 20 || len(jobs[0].Slices) != 4 || jobs[1].Reports() != 3 {
+		t.Fatalf("claimed %+v", jobs)
+	}
+	for _, j := range jobs {
+		c := l.commitOf(j)
+		if j.Reports() == 20 { // those that came twice in the job
+			c.Candidates = slices.DeleteFunc(c.Candidates, func(x store.Candidate) bool { return x.Report >= 17 && x.ID[3] < 3 })
+			c.Rejected = map[dap.ReportError]uint64{dap.ReportReplayed: 3}
+		}
+		is(t, l.next().FinishJob(t.Context(), j, c), nil)
+	}
+	l.counts(task, store.Counts{Acknowledged: 24, Aggregated: 20, Rejected: map[dap.ReportError]uint64{dap.ReportReplayed: 4}})
+	l.left(0, 0)
+	l.audit("")
+	r := l.ask(task, "ask", storetest.Interval(5, 100))
+	f := l.hold(r)
+	if f.Count != 20 || f.Span != (dap.Interval{Start: 10, Duration: 2}) || f.Fullest != 17 {
+		t.Fatalf("frozen is %+v", *f)
+	}
+	again2, err := l.next().Freeze(t.Context(), r, f.Selection)
+	if is(t, err, nil); *again2 != *f {
+		t.Fatalf("frozen is %+v, was %+v", *again2, *f)
+	}
+	l.release(task, r, f, 0, 19)
+	l.audit("")
+}
+
+// TestRefusedAtUpload: a batch bucket that is frozen, or collected, takes nothing more, and
+// the client hears of it; one that is draining does, and so does a frozen one whose
+// collection failed.
+func TestRefusedAtUpload(t *testing.T) {
+	ctx := t.Context()
+	task, other := storetest.Task(t, dap.TimeInterval, 1), storetest.Task(t, dap.TimeInterval, 2)
+	l := newLeader(t, task, other)
+	l.upload(task, 10, 0, 5)
+	l.work()
+	r := l.ask(task, "ask", storetest.Interval(10, 1))
+	_, _, err := l.next().Drain(ctx, r)
+	is(t, err, nil)
+	l.upload(task, 10, 6, 7)
+	_, err = l.next().Freeze(ctx, r, *storetest.Interval(10, 1))
+	is(t, err, store.ErrBusy)
+	l.work()
+	f := l.hold(r)
+	refused := func(want string) {
+		t.Helper()
+		mixed := append(entries(task, 10, 8, 9, 20), append(entries(task, 11, 10, 10, 20), entries(other, 10, 0, 0, 20)...)...)
+		got, err := l.intakes[0].Put(ctx, mixed)
+		if is(t, err, nil); fmt.Sprint(got) != want {
+			t.Fatalf("refused %v, want %s", got, want)
+		}
+	}
+	collected := fmt.Sprintf("[%d %[1]d 0 0]", dap.BatchCollected)
+	refused(collected)
+	is(t, l.next().Fail(ctx, r, new(dap.Problem)), nil)
+	refused("[]")
+	l.work()
+	r = l.ask(task, "again", storetest.Interval(10, 1))
+	f = l.hold(r)
+	l.release(task, r, f, 0, 9)
+	refused(collected)
+	if got, err := l.intakes[0].Put(ctx, entries(task, 10, 8, 9, 1000)); err != nil || len(got) != 2 { // nothing of an object
+		t.Fatal(got, err)
+	}
+	l.work()
+	l.left(0, 0)
+	l.audit("")
+	// The reports of 11 and of the other task came again and again, and count once.
+	l.counts(task, store.Counts{Acknowledged: 13, Aggregated: 11, Collected: 10, Rejected: map[dap.ReportError]uint64{dap.ReportReplayed: 2}})
+	l.owner.ok("UPDATE task SET retired = 1 WHERE id = 2")
+	if got, err := l.intakes[1].Put(ctx, entries(other, 12, 8, 8, 20)); err != nil || fmt.Sprint(got) != fmt.Sprintf("[%d]", dap.ReportDropped) {
+		t.Fatal(got, err)
+	}
+	strange := *other
+	strange.ID[5] = 9
+	_, err = l.intakes[1].Put(ctx, entries(&strange, 12, 8, 8, 20))
+	is(t, err, segment.ErrForeign)
+}
+
+// TestUploadWaitsForFreeze: an upload that meets a batch being frozen waits, and is refused
+// then: no report ever waits in a frozen batch.
+func TestUploadWaitsForFreeze(t *testing.T) {
+	task := storetest.Task(t, dap.TimeInterval, 1)
+	l := newLeader(t, task)
+	l.upload(task, 10, 0, 5)
+	l.work()
+	r := l.ask(task, "ask", storetest.Interval(10, 1))
+	_, _, err := l.next().Drain(t.Context(), r)
+	is(t, err, nil)
+	x := connect(t, l.schema, l.schema.Owner)
+	x.ok("BEGIN")
+	x.ok("SELECT 1 FROM task WHERE id = 1 FOR UPDATE") // as Freeze holds it
+	done := make(chan []segment.Refusal)
+	go func() {
+		refused, err := l.intakes[0].Put(t.Context(), entries(task, 10, 6, 6, 20))
+		if err != nil {
+			t.Error(err)
+		}
+		done <- refused
+	}()
+	for { // until the upload waits
+		var n int
+		is(t, l.owner.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE NOT granted").Scan(&n), nil)
+		if n > 0 {
+			break
+		}
+	}
+	x.ok("UPDATE hold SET count = 6, checksum = " + hash + ", span_first = 10, span_last = 10, fullest = 6")
+	x.ok("COMMIT")
+	if refused := <-done; len(refused) != 1 || refused[0] != segment.Refusal(dap.BatchCollected) {
+		t.Fatalf("refused %v", refused)
+	}
+}
+
+// TestLeases: a lease fences every write, ends by the clock of whoever claims, and the job
+// that comes back is the same, with what it sent.
+func TestLeases(t *testing.T) {
+	ctx := t.Context()
+	task := storetest.Task(t, dap.TimeInterval, 1)
+	l := newLeader(t, task)
+	l.upload(task, 10, 0, 5)
+	l.upload(task, 10, 6, 9)
+	old := l.one()
+	if len(l.claim(5)) != 0 || old.Lease.Attempts != 1 || !old.Lease.Expires.Equal(l.now.Add(time.Minute)) {
+		t.Fatalf("claimed %+v", old)
+	}
+	before := l.numbers(old)
+	if err := l.next().SaveSent(ctx, old, &store.Sent{Accepted: []byte{1}}, l.now); err == nil {
+		t.Fatal("a bitmap of the wrong length passed")
+	}
+	sent := &store.Sent{Accepted: []byte{0xff, 1}, Digest: [32]byte{7}}
+	later := l.now.Add(90 * time.Second)
+	is(t, l.next().SaveSent(ctx, old, sent, later), nil)
+	is(t, l.next().SaveSent(ctx, old, sent, l.now), nil) // never shorter
+	is(t, l.next().SaveSent(ctx, old, &store.Sent{Accepted: sent.Accepted, Digest: sent.Digest, Location: "/1"}, l.now), nil)
+	is(t, l.next().SaveSent(ctx, old, &store.Sent{Accepted: sent.Accepted, Digest: [32]byte{8}}, l.now), store.ErrDifferent)
+	l.upload(task, 10, 10, 11) // of no concern to a job that is made
+	l.now = l.now.Add(time.Minute)
+	if jobs := l.claim(5); len(jobs) != 1 || jobs[0].Reports() != 2 {
+		t.Fatalf("claimed %+v, want what came later alone", jobs)
+	}
+	l.now = later
+	l.open(0, time.Nanosecond) // whoever claims it is another process
+	l.open(1, time.Nanosecond)
+	fresh := l.one()
+	if fresh.ID != old.ID || fresh.Lease.Attempts != 2 || fresh.Lease.Token == old.Lease.Token || !slices.Equal(l.numbers(fresh), before) {
+		t.Fatalf("claimed %+v, want the same job", fresh)
+	}
+	if s := fresh.Sent; s == nil || s.Digest != sent.Digest || s.Location != "/1" || !slices.Equal(s.Accepted, sent.Accepted) {
+		t.Fatalf("sent is %+v", s)
+	}
+	is(t, l.next().SaveSent(ctx, old, sent, l.now), store.ErrStaleLease)
+	is(t, l.next().RetryJob(ctx, old, l.now, "x"), store.ErrStaleLease)
+	is(t, l.next().QuarantineJob(ctx, old, dap.InvalidMessage, "x"), store.ErrStaleLease)
+	is(t, l.next().ParkJob(ctx, old, "x", l.now), store.ErrStaleLease)
+	_, err := l.next().SetAside(ctx, old, []int{0}, dap.InvalidMessage, "x")
+	is(t, err, store.ErrStaleLease)
+	is(t, l.next().FinishJob(ctx, old, l.commitOf(old)), store.ErrStaleLease)
+	inFlight, err := l.next().Sent(ctx, task.ID)
+	if is(t, err, nil); len(inFlight) != 1 || len(inFlight[0].Slices) != 2 || !slices.Equal(inFlight[0].Accepted, sent.Accepted) {
+		t.Fatalf("in flight are %+v", inFlight)
+	}
+	// Whoever lost the lease while it folded changes nothing.
+	c := l.commitOf(fresh)
+	fold := c.Fold
+	c.Fold = func(v []dap.ReportError) ([]*vdaf.AggShare, error) { return fold(v) }
+	x := connect(t, l.schema, l.schema.Owner)
+	x.ok("UPDATE job SET lease_token = decode(repeat('00', 16), 'hex') WHERE id = " + fmt.Sprint(fresh.ID))
+	is(t, l.next().FinishJob(ctx, fresh, c), store.ErrStaleLease)
+	l.counts(task, store.Counts{Acknowledged: 12, Waiting: 12})
+	l.now = l.now.Add(time.Hour)
+	l.work()
+	l.counts(task, store.Counts{Acknowledged: 12, Aggregated: 12})
+	l.audit("")
+}
+
+// TestClaimsAtOnce: claims of many workers at both replicas take each slice once, and wait
+// for nobody who holds one.
+func TestClaimsAtOnce(t *testing.T) {
+	ctx := t.Context()
+	var tasks []*store.Task
+	for seed := range 4 {
+		tasks = append(tasks, storetest.Task(t, []dap.BatchMode{dap.TimeInterval, dap.LeaderSelected}[seed%2], byte(seed+1)))
+	}
+	l := newLeader(t, tasks...)
+	l.most.Reports = 6
+	for n := range 40 {
+		l.upload(tasks[n%4], dap.Time(10+n%3), 3*n, 3*n+2)
+	}
+	x := connect(t, l.schema, l.schema.Owner)
+	x.ok("BEGIN")
+	x.ok("SELECT 1 FROM slice WHERE id = 1 FOR UPDATE")
+	var mu sync.Mutex
+	had := make(map[string]int)
+	reports := 0
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for tries := 0; tries < 20; tries++ {
+				jobs, err := l.all[i%2].ClaimJobs(ctx, l.now, time.Minute, 3, l.most)
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				for _, j := range jobs {
+					tries = 0
+					for k := range j.Slices {
+						had[j.Slices[k].Object]++
+						reports += j.Slices[k].Count
+					}
+					if j.Reports() > 6 {
+						t.Errorf("a job of %d reports", j.Reports())
+					}
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	x.ok("ROLLBACK")
+	for object, n := range had {
+		if n != 1 {
+			t.Errorf("%s was claimed %d times", object, n)
+		}
+	}
+	if reports != 39*3 {
+		t.Errorf("%d reports were claimed, want all but those of the slice that somebody held", reports)
+	}
+	if j := l.one(); j.Reports() != 3 {
+		t.Errorf("the last job has %d reports", j.Reports())
+	}
+	l.now = l.now.Add(time.Hour)
+	l.work()
+	l.left(0, 0)
+	l.audit("")
+	for _, task := range tasks {
+		l.counts(task, store.Counts{Acknowledged: 30, Aggregated: 30})
+	}
+}
+
+// TestMost: a job takes at least one slice, and no more than it may.
+func TestMost(t *testing.T) {
+	task, other := storetest.Task(t, dap.TimeInterval, 1), storetest.Task(t, dap.TimeInterval, 2)
+	l := newLeader(t, task, other)
+	sizes := func(want ...int) {
+		t.Helper()
+		var got []int
+		for _, j := range l.claim(9) {
+			got = append(got, j.Reports())
+			is(t, l.next().QuarantineJob(t.Context(), j, dap.ReportDropped, "done with"), nil)
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("jobs have %v reports, want %v", got, want)
+		}
+	}
+	fill := func() {
+		for n := range 5 {
+			l.upload(task, 10, 4*n, 4*n+3)
+		}
+		l.upload(other, 10, 0, 0)
+		l.upload(task, 11, 0, 0)
+	}
+	fill()
+	l.most = store.Most{Bytes: 1 << 20, Reports: 8}
+	sizes(8, 8, 4, 1, 1)
+	fill()
+	l.most = store.Most{Bytes: 3 * 4 * (24 + 20), Reports: 100}
+	sizes(12, 8, 1, 1)
+	fill()
+	l.most = store.Most{Bytes: 1, Reports: 1}
+	sizes(4, 4, 4, 4, 4, 1, 1)
+	if jobs := l.claim(0); jobs != nil {
+		t.Fatal("claimed none")
+	}
+	fill()
+	if jobs := l.claim(9, task.ID); len(jobs) != 1 || jobs[0].Task != other.ID {
+		t.Fatalf("claimed %+v of a task that was left out", jobs)
+	}
+	l.audit("")
+}
+
+// TestBackOff: a job that was given back is claimed when its time has come, or in a hurry,
+// and is listed meanwhile.
+func TestBackOff(t *testing.T) {
+	ctx := t.Context()
+	task := storetest.Task(t, dap.TimeInterval, 1)
+	l := newLeader(t, task)
+	l.upload(task, 10, 0, 5)
+	j := l.one()
+	is(t, l.next().RetryJob(ctx, j, l.now.Add(time.Hour), "peer is down"), nil)
+	if len(l.claim(1)) != 0 {
+		t.Fatal("claimed before its time")
+	}
+	stuck, err := l.next().Stuck(ctx, task.ID)
+	want := store.Stuck{Segment: fmt.Sprintf("job %d", j.ID), Reports: 6, Attempts: 1, Why: "peer is down", Next: l.now.Add(time.Hour).UTC()}
+	if is(t, err, nil); len(stuck) != 1 || stuck[0] != want {
+		t.Fatalf("stuck is %+v", stuck)
+	}
+	levels, err := l.next().Levels(ctx)
+	if is(t, err, nil); levels.Failing != 6 || levels.Oldest.IsZero() {
+		t.Fatalf("levels are %+v", levels)
+	}
+	is(t, l.next().Hurry(ctx, task.ID), nil)
+	j = l.one()
+	is(t, l.next().RetryJob(ctx, j, l.now.Add(30*time.Hour), "written by another clock"), nil)
+	if j = l.one(); j.Lease.Attempts != 3 {
+		t.Fatalf("claimed %+v", j)
+	}
+	is(t, l.next().QuarantineJob(ctx, j, dap.InvalidMessage, "cannot be rebuilt"), nil)
+	l.now = l.now.Add(100 * time.Hour)
+	if len(l.claim(1)) != 0 {
+		t.Fatal("claimed what was set aside")
+	}
+	if levels, err = l.next().Levels(ctx); err != nil || levels.SetAside != 6 || levels.Failing != 0 || !levels.Oldest.IsZero() {
+		t.Fatalf("levels are %+v, %v", levels, err)
+	}
+	l.counts(task, store.Counts{Acknowledged: 6, Rejected: map[dap.ReportError]uint64{dap.InvalidMessage: 6}})
+	l.left(0, 0)
+	l.audit("")
+}
+
+// TestSetAside: slices whose object is gone are taken out of their job, and the others go
+// on as the same job, until it was sent.
+func TestSetAside(t *testing.T) {
+	ctx := t.Context()
+	task := storetest.Task(t, dap.TimeInterval, 1)
+	l := newLeader(t, task)
+	l.upload(task, 10, 0, 2)
+	_, err := l.intakes[0].Put(ctx, entries(task, 10, 3, 6, 1000))
+	is(t, err, nil)
+	l.upload(task, 10, 7, 8)
+	j := l.one()
+	is(t, l.objects.Delete(ctx, j.Slices[1].Object), nil)
+	l.audit("is not there")
+	_, err = segment.OpenSlices(ctx, l.next().Payload(), j.Slices)
+	var gone *segment.SliceError
+	if !errors.As(err, &gone) || gone.Index != 1 || !gone.Gone() {
+		t.Fatalf("opened: %v", err)
+	}
+	for _, bad := range [][]int{nil, {3}, {-1}, {1, 1}} {
+		if _, err := l.next().SetAside(ctx, j, bad, dap.ReportDropped, "gone"); err == nil {
+			t.Fatalf("%v passed", bad)
+		}
+	}
+	left, err := l.next().SetAside(ctx, j, []int{1}, dap.ReportDropped, "its object is gone")
+	if is(t, err, nil); left.ID != j.ID || left.Reports() != 5 || !slices.Equal(l.numbers(left), []int{0, 1, 2, 7, 8}) {
+		t.Fatalf("left is %+v", left)
+	}
+	_, err = l.next().SetAside(ctx, j, []int{0}, dap.ReportDropped, "its object is gone") // by an old list
+	is(t, err, store.ErrDifferent)
+	l.counts(task, store.Counts{Acknowledged: 9, Waiting: 5, Rejected: map[dap.ReportError]uint64{dap.ReportDropped: 4}})
+	is(t, l.next().SaveSent(ctx, left, &store.Sent{Accepted: []byte{31}}, l.now), nil)
+	_, err = l.next().SetAside(ctx, left, []int{0}, dap.ReportDropped, "late")
+	is(t, err, store.ErrDifferent)
+	l.finish(left)
+	l.upload(task, 10, 9, 9)
+	j = l.one()
+	if left, err = l.next().SetAside(ctx, j, []int{0}, dap.ReportDropped, "all of it"); left != nil || err != nil {
+		t.Fatalf("left is %+v, %v", left, err)
+	}
+	l.now = l.now.Add(time.Hour)
+	if jobs := l.claim(1); len(jobs) != 0 {
+		t.Fatalf("claimed %+v", jobs)
+	}
+	stuck, err := l.next().Stuck(ctx, task.ID)
+	if is(t, err, nil); len(stuck) != 2 || !stuck[0].Quarantined && !stuck[1].Quarantined {
+		t.Fatalf("stuck is %+v", stuck)
+	}
+	l.left(0, 0)
+	l.audit("")
+}
+
+// TestStepsAndShared: answers of the steps before are kept with a job, and of two jobs of
+// the same reports one alone goes past the first step, at whatever replicas they are.
+func TestStepsAndShared(t *testing.T) {
+	ctx := t.Context()
+	task := storetest.Task(t, dap.TimeInterval, 1)
+	l := newLeader(t, task)
+	l.most.Reports = 6
+	l.upload(task, 10, 0, 5)
+	l.upload(task, 10, 0, 5)
+	jobs := l.claim(2)
+	save := func(e *postgres.Store, j *store.Job, step uint16, location string) error {
+		return e.SaveSent(ctx, j, &store.Sent{
+			Accepted: []byte{7}, Step: step, Digest: [32]byte{byte(step)}, Location: location, Answers: [][]byte{{0xA0}, {}}[:step],
+		}, l.now)
+	}
+	is(t, save(l.next(), jobs[0], 1, "job"), store.ErrDifferent)
+	for _, j := range jobs {
+		is(t, save(l.next(), j, 0, "job"), nil)
+	}
+	if shared, err := l.next().Shared(ctx, jobs[0], "job"); shared || err != nil {
+		t.Fatal(shared, err)
+	}
+	// Both at once: the schema decides.
+	var errs [2]error
+	var wg sync.WaitGroup
+	for i := range jobs {
+		wg.Go(func() { errs[i] = save(l.all[i], jobs[i], 1, "job") })
+	}
+	wg.Wait()
+	won := slices.Index(errs[:], nil)
+	if won < 0 || !errors.Is(errs[1-won], store.ErrBusy) {
+		t.Fatalf("%v", errs)
+	}
+	if shared, err := l.next().Shared(ctx, jobs[1-won], "job"); !shared || err != nil {
+		t.Fatal(shared, err)
+	}
+	is(t, save(l.next(), jobs[won], 2, "job"), nil)
+	is(t, save(l.next(), jobs[won], 1, "job"), store.ErrDifferent)
+	l.now = l.now.Add(time.Hour)
+	jobs = l.claim(2)
+	if i := slices.IndexFunc(jobs, func(j *store.Job) bool { return j.Sent.Step == 2 }); i < 0 || len(jobs[i].Sent.Answers) != 2 ||
+		jobs[i].Sent.Answers[0][0] != 0xA0 || len(jobs[i].Sent.Answers[1]) != 0 {
+		t.Fatalf("claimed %+v", jobs)
+	}
+	for _, j := range jobs {
+		is(t, l.next().QuarantineJob(ctx, j, dap.ReportDropped, "no more"), nil)
+	}
+	l.left(0, 0)
+	l.audit("")
+}
+
+// TestParkAndHold: a job that is parked waits for a person, and holds its task once its peer
+// has refused enough of them as a whole.
+func TestParkAndHold(t *testing.T) {
+	ctx := t.Context()
+	for _, drop := range []bool{false, true} {
+		task, other := storetest.Task(t, dap.TimeInterval, 1), storetest.Task(t, dap.TimeInterval, 2)
+		l := newLeader(t, task, other)
+		for n := range store.FirstTurned {
+			l.upload(task, 10, 2*n, 2*n+1)
+			is(t, l.next().ParkJob(ctx, l.one(), "a definite refusal", l.now), nil)
+		}
+		holds, err := l.next().Holds(ctx)
+		if is(t, err, nil); len(holds) != 1 || holds[0].Task != task.ID || holds[0].Person || !strings.Contains(holds[0].Why, "a definite refusal") {
+			t.Fatalf("holds are %+v", holds)
+		}
+		l.upload(task, 10, 20, 20)
+		l.upload(other, 10, 0, 0)
+		l.now = l.now.Add(time.Hour)
+		if jobs := l.claim(9); len(jobs) != 1 || jobs[0].Task != other.ID {
+			t.Fatalf("claimed %+v", jobs)
+		}
+		levels, err := l.next().Levels(ctx)
+		if is(t, err, nil); levels.Parked != 2*store.FirstTurned {
+			t.Fatalf("levels are %+v", levels)
+		}
+		if n, err := l.next().Resume(ctx, []dap.TaskID{task.ID}, drop); n != 2*store.FirstTurned || err != nil {
+			t.Fatal(n, err)
+		}
+		if n, err := l.next().Resume(ctx, []dap.TaskID{task.ID}, drop); n != 0 || err != nil {
+			t.Fatal(n, err)
+		}
+		want := store.Counts{Acknowledged: 7, Aggregated: 7}
+		if drop {
+			want = store.Counts{Acknowledged: 7, Aggregated: 1, Rejected: map[dap.ReportError]uint64{dap.ReportDropped: 6}}
+		}
+		l.now = l.now.Add(time.Hour)
+		l.work()
+		l.counts(task, want)
+		l.left(0, 0)
+		l.audit("")
+	}
+}
+
+// TestConduct: over half of a window of reports that the peer refuses for its own reasons
+// holds the task, half does not, and a peer that answers well is not written of.
+func TestConduct(t *testing.T) {
+	ctx := t.Context()
+	task := storetest.Task(t, dap.TimeInterval, 1)
+	l := newLeader(t, task)
+	answered := func(refused uint64) {
+		t.Helper()
+		l.upload(task, 10, 0, 24)
+		j := l.one()
+		is(t, l.next().FinishJob(ctx, j, &store.Commit{Task: task.ID, Batches: []store.Batch{j.Batch},
+			Rejected: map[dap.ReportError]uint64{dap.VDAFVerifyError: 25}, Conduct: &store.Conduct{Asked: 25, Refused: refused, Now: l.now}}), nil)
+	}
+	version := func() (xmin string) {
+		is(t, l.owner.QueryRow(ctx, "SELECT xmin::text FROM conduct").Scan(&xmin), nil)
+		return xmin
+	}
+	answered(0)
+	before := version()
+	for range 5 {
+		answered(0)
+	}
+	if version() != before {
+		t.Error("the row of a peer that answers well is written at each job")
+	}
+	for _, refused := range []uint64{25, 25, 0, 0, 25, 25, 1} {
+		answered(refused)
+	}
+	holds, err := l.next().Holds(ctx)
+	if is(t, err, nil); len(holds) != 0 {
+		t.Fatalf("held after half of a window: %+v", holds)
+	}
+	answered(0)
+	if holds, err = l.next().Holds(ctx); err != nil || len(holds) != 1 || !strings.Contains(holds[0].Why, "51 of the last 100") {
+		t.Fatalf("held %+v, %v", holds, err)
+	}
+	is(t, l.next().HoldTask(ctx, task.ID, "we move", l.now), nil)
+	if holds, err = l.next().Holds(ctx); err != nil || !holds[0].Person || holds[0].Why != "we move" {
+		t.Fatalf("held %+v, %v", holds, err)
+	}
+	is(t, l.next().HoldTask(ctx, dap.TaskID{9}, "nobody's", l.now), store.ErrNotFound)
+	if err := l.next().HoldTask(ctx, task.ID, "", l.now); err == nil {
+		t.Fatal("held without a reason")
+	}
+}
+
+// TestLeaderSelected: batches fill one after the other, the oldest that is full is drained,
+// and one whose job is parked is passed over.
+func TestLeaderSelected(t *testing.T) {
+	ctx := t.Context()
+	task := storetest.Task(t, dap.LeaderSelected, 1)
+	l := newLeader(t, task)
+	var jobs []*store.Job
+	for i, n := range []int{3, 6, 6} { // the first two go into one batch, which overshoots
+		l.upload(task, dap.Time(10+i), 10*i, 10*i+n-1)
+		jobs = append(jobs, l.one())
+	}
+	if jobs[0].Batch != jobs[1].Batch || jobs[1].Batch == jobs[2].Batch || jobs[0].Batch == (store.Batch{}) {
+		t.Fatalf("batches are %v, %v, %v", jobs[0].Batch, jobs[1].Batch, jobs[2].Batch)
+	}
+	l.finish(jobs[1])
+	drain := func(name string) (dap.BatchID, uint64, error) {
+		sel, waiting, err := l.next().Drain(ctx, l.ask(task, name, nil))
+		return sel.ID, waiting, err
+	}
+	if id, waiting, err := drain("first"); err != nil || id != jobs[0].Batch.ID || waiting != 3 {
+		t.Fatalf("%v, %d wait, %v", id, waiting, err)
+	}
+	is(t, l.next().ParkJob(ctx, jobs[0], "a wrong answer", l.now), nil)
+	for _, name := range []string{"first", "second"} {
+		_, _, err := drain(name)
+		is(t, err, store.ErrTooSmall)
+	}
+	l.finish(jobs[2])
+	if id, waiting, err := drain("first"); err != nil || id != jobs[2].Batch.ID || waiting != 0 {
+		t.Fatalf("%v, %d wait, %v", id, waiting, err)
+	}
+	if n, err := l.next().Resume(ctx, []dap.TaskID{task.ID}, false); n != 3 || err != nil {
+		t.Fatal(n, err)
+	}
+	if id, waiting, err := drain("second"); err != nil || id != jobs[0].Batch.ID || waiting != 3 {
+		t.Fatalf("%v, %d wait, %v", id, waiting, err)
+	}
+	l.work()
+	first, second := l.ask(task, "first", nil), l.ask(task, "second", nil)
+	f := l.hold(second)
+	if f.Count != 9 || f.Fullest != 0 {
+		t.Fatalf("frozen is %+v", f)
+	}
+	l.release(task, first, l.hold(first), 20, 25)
+	// A batch that is held takes no further job.
+	l.upload(task, 14, 40, 42)
+	if j := l.one(); j.Batch == jobs[0].Batch || j.Batch == jobs[2].Batch {
+		t.Fatal("a batch that is held, or released, was assigned a job")
+	}
+	is(t, l.next().Withdraw(ctx, task.ID, first.ID), store.ErrBusy)  // it has its answer
+	is(t, l.next().Withdraw(ctx, task.ID, second.ID), store.ErrBusy) // it is frozen
+	l.audit("")
+}
+
+// TestHolds: of two collections that overlap the second waits, and has its turn when the
+// first is withdrawn; none is made below the minimum.
+func TestHolds(t *testing.T) {
+	ctx := t.Context()
+	task := storetest.Task(t, dap.TimeInterval, 1)
+	l := newLeader(t, task)
+	l.upload(task, 10, 0, 3)
+	l.work()
+	a, b := l.ask(task, "a", storetest.Interval(10, 2)), l.ask(task, "b", storetest.Interval(9, 2))
+	_, _, err := l.next().Drain(ctx, a)
+	is(t, err, store.ErrTooSmall)
+	_, err = l.next().Freeze(ctx, a, *storetest.Interval(10, 2))
+	is(t, err, store.ErrTooSmall)
+	l.upload(task, 11, 4, 4)
+	l.work()
+	_, _, err = l.next().Drain(ctx, a)
+	is(t, err, nil)
+	state, err := l.next().BatchState(ctx, task.ID, store.Batch{Start: 11})
+	if is(t, err, nil); state != store.Draining {
+		t.Fatalf("the state is %d", state)
+	}
+	_, _, err = l.next().Drain(ctx, b)
+	is(t, err, store.ErrBusy)
+	is(t, l.next().Withdraw(ctx, task.ID, a.ID), nil)
+	is(t, l.next().Withdraw(ctx, task.ID, a.ID), store.ErrNotFound)
+	l.upload(task, 9, 5, 5)
+	l.work()
+	// Both at once, at two replicas: one has it.
+	c := l.ask(task, "c", storetest.Interval(10, 1))
+	var errs [2]error
+	var wg sync.WaitGroup
+	for i, r := range []*store.Resource{b, c} {
+		l.upload(task, 10, 6, 6)
+		wg.Go(func() { _, _, errs[i] = l.all[i].Drain(ctx, r) })
+	}
+	wg.Wait()
+	if !errors.Is(errs[1], store.ErrTooSmall) && !errors.Is(errs[1], store.ErrBusy) || errs[0] != nil {
+		t.Fatalf("%v", errs)
+	}
+	l.audit("")
+}
+
+// TestGrave: an object goes when its tombstone is old enough, and not before; whichever of
+// its slices ends last, and whoever buries meanwhile.
+func TestGrave(t *testing.T) {
+	ctx := t.Context()
+	task, other := storetest.Task(t, dap.TimeInterval, 1), storetest.Task(t, dap.TimeInterval, 2)
+	l := newLeader(t, task, other)
+	l.open(0, time.Hour)
+	l.open(1, time.Hour)
+	if _, err := l.intakes[0].Put(ctx, append(entries(task, 10, 0, 2, 1000), entries(other, 10, 0, 2, 1000)...)); err != nil {
+		t.Fatal(err)
+	}
+	l.upload(task, 11, 3, 3)
+	jobs := l.claim(9)
+	if len(jobs) != 3 || jobs[0].Slices[0].Object != jobs[1].Slices[0].Object {
+		t.Fatalf("claimed %+v", jobs)
+	}
+	// The first one's slice ends, and the second one's, whose commit has not ended when
+	// whoever buries finds the first one's.
+	c := l.commitOf(jobs[1])
+	fold := c.Fold
+	c.Fold = func(v []dap.ReportError) ([]*vdaf.AggShare, error) {
+		l.finish(jobs[0])
+		is(t, l.all[0].Bury(context.WithoutCancel(ctx)), nil)
+		return fold(v)
+	}
+	is(t, l.all[1].FinishJob(ctx, jobs[1], c), nil)
+	l.left(1, 1) // the row of the other object, and the object under its tombstone
+	if _, err := l.all[0].Payload().Size(ctx, jobs[0].Slices[0].Object); err != nil {
+		t.Fatal(err)
+	}
+	l.owner.ok("UPDATE tombstone SET since = since - interval '2 hours'")
+	l.left(1, 0)
+	l.finish(jobs[2])
+	l.left(0, 0)
+	l.audit("")
+}
+
+// TestMoveSlices: what is left of an object is moved to another one, with jobs that have it
+// going on, and what ended meanwhile is left out.
+func TestMoveSlices(t *testing.T) {
+	ctx := t.Context()
+	task, other := storetest.Task(t, dap.TimeInterval, 1), storetest.Task(t, dap.TimeInterval, 2)
+	l := newLeader(t, task, other)
+	if _, err := l.intakes[0].Put(ctx, append(entries(task, 10, 0, 2, 1000), append(entries(task, 11, 3, 4, 1000), entries(other, 10, 0, 2, 1000)...)...)); err != nil {
+		t.Fatal(err)
+	}
+	later := time.Now().Add(time.Hour)
+	if list, err := l.next().Leftover(ctx, later); len(list) != 0 || err != nil {
+		t.Fatalf("left are %+v, %v", list, err)
+	}
+	l.finish(l.one())
+	j := l.one()
+	list, err := l.next().Leftover(ctx, later)
+	if is(t, err, nil); len(list) != 2 {
+		t.Fatalf("left are %+v", list)
+	}
+	if before, err := l.next().Leftover(ctx, storetest.Epoch); len(before) != 0 || err != nil {
+		t.Fatalf("left before are %+v, %v", before, err)
+	}
+	moved, err := segment.MoveSlices(ctx, l.all[0].Payload(), l.all[0].Payload(), "slices/moved.obj", list)
+	is(t, err, nil)
+	var places []store.Place
+	for i := range list {
+		places = append(places, store.Place{From: list[i], To: moved[i]})
+	}
+	wrong := slices.Clone(places)
+	wrong[0].To.Sum[0] ^= 1
+	if err := l.next().Move(ctx, wrong); err == nil {
+		t.Fatal("moved to what it is not")
+	}
+	l.finish(j)
+	is(t, l.next().Move(ctx, places), nil)
+	is(t, l.next().Move(ctx, places), nil)
+	l.left(1, 1)
+	rest, next, err := l.next().Slices(ctx, 0, 9)
+	if is(t, err, nil); len(rest) != 1 || rest[0].Object != "slices/moved.obj" || next == 0 {
+		t.Fatalf("slices are %+v", rest)
+	}
+	if more, _, err := l.next().Slices(ctx, next, 9); len(more) != 0 || err != nil {
+		t.Fatalf("after it are %+v, %v", more, err)
+	}
+	l.work()
+	is(t, l.objects.Put(ctx, "slices/late.obj", []byte("x")), nil)
+	places[0].To.Object = "slices/late.obj" // all of it has ended
+	is(t, l.next().Move(ctx, places[:1]), nil)
+	l.left(0, 0)
+	l.counts(task, store.Counts{Acknowledged: 5, Aggregated: 5})
+	l.audit("")
+}
+
+// TestLeaderServerCrash: kill -9 of the server, between and during what a leader does, loses
+// nothing that was acknowledged and does nothing twice.
+func TestLeaderServerCrash(t *testing.T) {
+	ctx := t.Context()
+	task := storetest.Task(t, dap.TimeInterval, 1)
+	server := pgtest.NewServer(t)
+	l := leaderOf(t, server.Schema(t), task)
+	crash := func() { server.Crash(t, func() {}) }
+	l.upload(task, 10, 0, 4)
+	crash()
+	l.upload(task, 10, 5, 9)
+	j := l.one()
+	is(t, l.next().SaveSent(ctx, j, &store.Sent{Accepted: []byte{0xff, 3}, Digest: [32]byte{1}}, l.now.Add(time.Minute)), nil)
+	crash()
+	l.now = l.now.Add(time.Hour)
+	again := l.one()
+	if again.ID != j.ID || again.Sent == nil || again.Sent.Digest != [32]byte{1} || !slices.Equal(l.numbers(again), l.numbers(j)) {
+		t.Fatalf("claimed %+v after a crash", again)
+	}
+	c := l.commitOf(again)
+	fold := c.Fold
+	c.Fold = func(v []dap.ReportError) ([]*vdaf.AggShare, error) {
+		crash() // within the transaction
+		return fold(v)
+	}
+	is(t, l.next().FinishJob(ctx, again, c), nil)
+	crash()
+	l.counts(task, store.Counts{Acknowledged: 10, Aggregated: 10})
+	r := l.ask(task, "ask", storetest.Interval(10, 1))
+	_, _, err := l.next().Drain(ctx, r)
+	is(t, err, nil)
+	crash()
+	f := l.hold(r)
+	crash()
+	l.release(task, r, f, 0, 9)
+	crash()
+	l.left(0, 0)
+	l.audit("")
+}
+
+// TestPayloadRows: rows are a payload store as any other.
+func TestPayloadRows(t *testing.T) {
+	payloadtest.Run(t, func(t *testing.T) func() payload.Store {
+		s := pgtest.New(t)
+		return func() payload.Store { return open(t, s).Rows() }
+	})
+}

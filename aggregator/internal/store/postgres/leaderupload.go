@@ -1,0 +1,175 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/starling-agg/starling/aggregator/internal/segment"
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
+	"github.com/starling-agg/starling/dap"
+)
+
+var _ segment.Acknowledger = (*Store)(nil)
+
+// uploading is one object in the transaction that acknowledges what it has.
+type uploading struct {
+	tasks   map[dap.TaskID]int64 // rows, of those that are not retired
+	refused []segment.Refusal
+}
+
+// Acknowledge names the slices of an object; see [segment.Acknowledger]. Each task's row is
+// held as commits hold it, so that a batch that is frozen takes nothing more: no slice ever
+// waits for one.
+func (s *Store) Acknowledge(ctx context.Context, object string, body [][]byte, list []segment.Slice) (refused []segment.Refusal, err error) {
+	err = s.update(ctx, "acknowledge", func(tx *pgdb.Tx) error {
+		u := &uploading{tasks: make(map[dap.TaskID]int64), refused: make([]segment.Refusal, len(list))}
+		if err := u.judge(tx, list); err != nil {
+			return err
+		}
+		refused = u.refused
+		return u.put(tx, object, body, list)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return refused, nil
+}
+
+// judge takes the locks of the tasks, and says which slices come too late.
+func (u *uploading) judge(tx *pgdb.Tx, list []segment.Slice) error {
+	known := make(map[dap.TaskID]bool)
+	var ids [][]byte
+	for i := range list {
+		if id := dap.TaskID(list[i].TaskID); !known[id] {
+			known[id] = true
+			ids = append(ids, id[:])
+		}
+	}
+	found := 0
+	err := tx.Each("share-tasks", []any{ids}, func(r pgdb.Row) error {
+		var id []byte
+		var row int64
+		var retired bool
+		err := r.Scan(&id, &row, &retired)
+		if found++; err == nil && !retired {
+			u.tasks[dap.TaskID(id)] = row
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if found < len(ids) {
+		return fmt.Errorf("%w: %w: task", segment.ErrForeign, store.ErrNotFound)
+	}
+	tasks, buckets, at := []int64{}, []int64{}, []int{} // of the slices that have a task
+	for i := range list {
+		row, live := u.tasks[list[i].TaskID]
+		if !live {
+			u.refused[i] = segment.Refusal(dap.ReportDropped)
+			continue
+		}
+		tasks, buckets, at = append(tasks, row), append(buckets, int64(min(list[i].Bucket, math.MaxInt64))), append(at, i)
+	}
+	return tx.Each("shut-places", []any{tasks, buckets}, func(r pgdb.Row) error {
+		var n int
+		err := r.Scan(&n)
+		if err == nil {
+			u.refused[at[n-1]] = segment.Refusal(dap.BatchCollected)
+		}
+		return err
+	})
+}
+
+// put names what is kept. An object of which nothing is has its tombstone at once, if it
+// lies in object storage.
+func (u *uploading) put(tx *pgdb.Tx, object string, body [][]byte, list []segment.Slice) error {
+	var pieces, sums [][]byte
+	var sizes, tasks, buckets, reports, duplicates, came []int64
+	counts := make(map[int64]*taskTally)
+	for i := range list {
+		s := &list[i]
+		if u.refused[i] != 0 {
+			continue
+		}
+		row := u.tasks[s.TaskID]
+		pieces, sums = append(pieces, segment.AppendPieces(nil, s.Pieces)), append(sums, s.Sum[:])
+		sizes, tasks, buckets = append(sizes, s.Size()), append(tasks, row), append(buckets, int64(s.Bucket))
+		reports, duplicates, came = append(reports, int64(s.Count)), append(duplicates, int64(s.Duplicates)), append(came, s.Came)
+		if counts[row] == nil {
+			counts[row] = new(taskTally)
+		}
+		counts[row].acknowledged += int64(s.Count + s.Duplicates)
+		counts[row].repeated += int64(s.Duplicates)
+	}
+	if len(tasks) == 0 {
+		if body == nil {
+			_, err := tx.Exec("put-tombstones", [][]byte{[]byte(object)})
+			return err
+		}
+		return nil
+	}
+	var row int64
+	var whole []byte
+	if body != nil {
+		whole = join(body)
+	}
+	if _, err := tx.One("put-object", []any{object, len(tasks), whole}, &row); err != nil {
+		return err
+	}
+	if _, err := tx.Exec("put-slices", row, pieces, sizes, sums, tasks, buckets, reports, duplicates, came); err != nil {
+		return err
+	}
+	return putTallies(tx, counts)
+}
+
+// taskTally is what an upload counts of one task.
+type taskTally struct{ acknowledged, repeated int64 }
+
+func putTallies(tx *pgdb.Tx, counts map[int64]*taskTally) error {
+	var tasks, kinds, codes, reports []int64
+	add := func(task, kind int64, code dap.ReportError, n int64) {
+		if n > 0 {
+			tasks, kinds, codes, reports = append(tasks, task), append(kinds, kind), append(codes, int64(code)), append(reports, n)
+		}
+	}
+	for task, c := range counts {
+		add(task, tallyAcknowledged, 0, c.acknowledged)
+		add(task, tallyRejected, dap.ReportReplayed, c.repeated)
+	}
+	_, err := tx.Exec("put-tallies", tasks, kinds, codes, reports)
+	return err
+}
+
+func join(parts [][]byte) []byte {
+	n := 0
+	for _, p := range parts {
+		n += len(p)
+	}
+	whole := make([]byte, 0, n)
+	for _, p := range parts {
+		whole = append(whole, p...)
+	}
+	return whole
+}
+
+// AddRefused counts reports that were refused at upload; see [store.Leader].
+func (s *Store) AddRefused(ctx context.Context, id dap.TaskID, refused map[dap.ReportError]uint64) error {
+	return s.update(ctx, "add-refused", func(tx *pgdb.Tx) error {
+		t, err := find(tx, reading, id)
+		if err != nil {
+			return err
+		}
+		var counts tallies
+		for _, code := range sortedCodes(refused) {
+			if code == 0 {
+				return errors.New("refused without a code")
+			}
+			counts.add(tallyRefused, code, refused[code])
+		}
+		return counts.put(tx, t)
+	})
+}

@@ -1,0 +1,98 @@
+-- name: share-tasks
+SELECT task_id, id, retired IS NOT NULL FROM task WHERE task_id = ANY($1::bytea[]) ORDER BY id FOR KEY SHARE
+
+-- As for commits: of the greatest interval that begins before a bucket, or at it, one need
+-- know the end only.
+-- name: shut-places
+SELECT p.n FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS p (task, bucket, n)
+WHERE (SELECT last FROM release WHERE release.task = p.task AND first IS NOT NULL AND first <= p.bucket AND view = 0 ORDER BY first DESC LIMIT 1) >= p.bucket
+  OR (SELECT last FROM hold WHERE hold.task = p.task AND first <= p.bucket AND count IS NOT NULL ORDER BY first DESC LIMIT 1) >= p.bucket
+
+-- name: put-object
+INSERT INTO object (name, slices, body) VALUES ($1, $2, $3) RETURNING id
+
+-- name: put-slices
+INSERT INTO slice (object, pieces, size, sum, task, bucket, reports, duplicates, came)
+SELECT $1, s.pieces, s.size, s.sum, s.task, s.bucket, s.reports, s.duplicates, s.came
+FROM unnest($2::bytea[], $3::bigint[], $4::bytea[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[])
+  WITH ORDINALITY AS s (pieces, size, sum, task, bucket, reports, duplicates, came, n)
+ORDER BY s.n
+
+-- name: put-tallies
+INSERT INTO tally (task, kind, code, reports)
+SELECT x.task, x.kind, x.code, x.reports FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[]) AS x (task, kind, code, reports)
+
+-- name: put-tombstones
+INSERT INTO tombstone (object) SELECT convert_from(n, 'UTF8') FROM unnest($1::bytea[]) AS n ON CONFLICT (object) DO NOTHING
+
+-- name: slices-of-jobs
+SELECT slice.job, object.name, slice.pieces, slice.bucket, slice.reports, slice.duplicates, slice.sum, slice.came
+FROM slice JOIN object ON slice.object = object.id WHERE slice.job = ANY($1::bigint[]) ORDER BY slice.job, slice.id
+
+-- name: slices-after
+SELECT slice.id, task.task_id, object.name, slice.pieces, slice.bucket, slice.reports, slice.duplicates, slice.sum, slice.came
+FROM slice JOIN object ON slice.object = object.id JOIN task ON slice.task = task.id WHERE slice.id > $1 ORDER BY slice.id LIMIT $2
+
+-- name: end-slices
+WITH gone AS (DELETE FROM slice WHERE job = $1 RETURNING object)
+INSERT INTO ending (object) SELECT DISTINCT object FROM gone
+
+-- name: end-those-slices
+WITH gone AS (DELETE FROM slice WHERE job = $1 AND id = ANY($2::bigint[]) RETURNING object)
+INSERT INTO ending (object) SELECT DISTINCT object FROM gone
+
+-- name: endings
+SELECT id, object FROM ending ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED
+
+-- name: drop-endings
+DELETE FROM ending WHERE id = ANY($1::bigint[])
+
+-- name: drop-objects
+DELETE FROM object WHERE id = ANY($1::bigint[]) AND NOT EXISTS (SELECT 1 FROM slice WHERE slice.object = object.id) RETURNING name, body IS NULL
+
+-- name: tombstones
+SELECT object FROM tombstone WHERE since <= now() - $1::bigint * interval '1 millisecond' ORDER BY since LIMIT $2
+
+-- name: drop-tombstone
+DELETE FROM tombstone WHERE object = $1
+
+-- name: live-objects
+SELECT name FROM object ORDER BY id
+
+-- name: leftover-object
+SELECT id FROM object WHERE since < to_timestamp($1::bigint)
+  AND (SELECT count(*) FROM slice WHERE slice.object = object.id) BETWEEN 1 AND object.slices - 1 ORDER BY id LIMIT 1
+
+-- name: slices-of-object
+SELECT task.task_id, object.name, slice.pieces, slice.bucket, slice.reports, slice.duplicates, slice.sum, slice.came
+FROM slice JOIN object ON slice.object = object.id JOIN task ON slice.task = task.id WHERE slice.object = $1 ORDER BY slice.id
+
+-- name: find-object
+SELECT id FROM object WHERE name = $1
+
+-- name: move-slice
+UPDATE slice SET object = $4, pieces = $5, size = $6 WHERE object = $1 AND pieces = $2 AND sum = $3
+
+-- name: note-ending
+INSERT INTO ending (object) VALUES ($1)
+
+-- name: put-body
+INSERT INTO object (name, slices, body) VALUES ($1, 0, $2) ON CONFLICT (name) DO NOTHING
+
+-- name: read-body
+SELECT substring(body FROM $2::integer + 1 FOR $3::integer), length(body) FROM object WHERE name = $1 AND body IS NOT NULL
+
+-- name: size-of-body
+SELECT length(body) FROM object WHERE name = $1 AND body IS NOT NULL
+
+-- name: drop-body
+DELETE FROM object WHERE name = $1 AND body IS NOT NULL AND NOT EXISTS (SELECT 1 FROM slice WHERE slice.object = object.id)
+
+-- name: list-bodies
+SELECT name, length(body) FROM object WHERE name >= $1 AND name > $2 AND name < $3 AND body IS NOT NULL ORDER BY name LIMIT $4
+
+-- name: stored-objects
+SELECT name FROM object WHERE body IS NULL AND name > $1 ORDER BY name LIMIT $2
+
+-- name: waiting-in-object
+SELECT object.id FROM object JOIN slice ON slice.object = object.id WHERE name = $1 LIMIT 1
