@@ -9,7 +9,7 @@
 //
 // # Uploads
 //
-// There are no logs. What a [segment.Intake] gathers is one object, cut into slices, and one
+// There are no logs. The uploads that a [segment.Intake] gathers are one object, cut into slices, and one
 // transaction that names them, after which the uploads are acknowledged: below 256 KiB the
 // object is in its row, else it is durable in object storage before the transaction begins.
 // The transaction holds the tasks as commits do, and refuses what comes for a batch bucket
@@ -20,8 +20,8 @@
 // A claim locks jobs that are due, and free slices, and passes over what others have locked;
 // a leader-selected task that another claim assigns batches of is left to that one. Each
 // later transaction of a job begins with its row, found by number and lease token.
-// Transactions that take slices away note the objects (ending). Whoever buries looks
-// whether any slice is left, which two that end at once cannot see of one another.
+// Transactions that take slices away note the objects (ending). Bury looks whether any
+// slice is left, which two that end at once cannot see of one another.
 //
 // # Locks
 //

@@ -118,8 +118,8 @@ func (c *claiming) lease(j *store.Job) error {
 	return nil
 }
 
-// fresh makes a job of the oldest free slice and of the next ones of its task and bucket;
-// false if there is none.
+// fresh makes a job of the oldest free slice and of the next ones of its task and batch
+// bucket; false if there is none.
 func (c *claiming) fresh() (more bool, err error) {
 	t := new(task)
 	var id []byte

@@ -166,9 +166,9 @@ func (o objects) beside(name string, call func(payload.Store) error) error {
 const (
 	// buried is how many endings, or objects, go at one time.
 	buried = 512
-	// DefaultGrave is the age of a tombstone at which its object goes: nobody reads for
+	// oldGrave is the default age of a tombstone at which its object goes: nobody reads for
 	// longer what a row named.
-	DefaultGrave = 10 * time.Minute
+	oldGrave = 10 * time.Minute
 )
 
 // Bury removes the objects that have lost their last slice; see [store.Files]. Any number of

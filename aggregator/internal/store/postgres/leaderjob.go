@@ -18,7 +18,8 @@ import (
 
 var _ leases = (*Store)(nil)
 
-// leases is what there is of [store.Jobs]: all but logs, which are of one machine.
+// leases is what a leader does with its jobs: [store.Jobs] but for logs, which are of one
+// machine.
 type leases interface {
 	ClaimJobs(ctx context.Context, now time.Time, lease time.Duration, n int, most store.Most, except ...dap.TaskID) ([]*store.Job, error)
 	SetAside(ctx context.Context, j *store.Job, slices []int, code dap.ReportError, why string) (*store.Job, error)
@@ -32,6 +33,7 @@ type leases interface {
 	Slices(ctx context.Context, cursor int64, n int) (slices []segment.Slice, next int64, err error)
 	Leftover(ctx context.Context, before time.Time) ([]segment.Slice, error)
 	Move(ctx context.Context, places []store.Place) error
+	Hurry(ctx context.Context, task dap.TaskID) error
 }
 
 // leased is the row of a claimed job.

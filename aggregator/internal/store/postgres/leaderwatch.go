@@ -54,7 +54,7 @@ func (s *Store) Levels(ctx context.Context) (l store.Levels, err error) {
 	return l, err
 }
 
-// waitIn adds to batches what waits for them, and the buckets of time that have no row yet.
+// waitIn adds to batches what waits for them, and the batch buckets that have no row yet.
 // rows are those of leader-selected batches, in the order of out.
 func (t *task) waitIn(tx *pgdb.Tx, out []store.BatchStatus, rows []int64, n int) ([]store.BatchStatus, error) {
 	if t.mode == dap.LeaderSelected {

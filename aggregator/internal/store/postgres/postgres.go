@@ -37,7 +37,7 @@ type Options struct {
 	Keys func(ctx context.Context, book datakey.Book) (Keys, error)
 	// Objects has the objects of uploads that are no rows; nil where all are.
 	Objects payload.Store
-	// Grave is the age of a tombstone at which its object goes; default [DefaultGrave].
+	// Grave is the age of a tombstone at which its object goes; default 10 minutes.
 	Grave time.Duration
 	// Clock says which data key is the one of now; default [disk.SystemClock].
 	Clock disk.Clock
@@ -54,7 +54,7 @@ func (o *Options) Validate() error {
 		o.Clock = disk.SystemClock
 	}
 	if o.Grave == 0 {
-		o.Grave = DefaultGrave
+		o.Grave = oldGrave
 	}
 	if o.Keys == nil {
 		return errors.New("store: Options.Keys is required")
