@@ -169,6 +169,31 @@ func TestJanusBatches(t *testing.T) {
 	}
 }
 
+// TestJanusDeleted: a request for a collection that comes again after its job was deleted
+// opens none: it would take a batch that nobody asks for, and its reports with it.
+func TestJanusDeleted(t *testing.T) {
+	p := newPair(t, setup{mode: dap.LeaderSelected, dialect: &framedAsJanus})
+	q := p.query()
+	p.accept(p.reports(12)...)
+	p.step()
+	p.collect(q)
+	location := p.ask(q).header.Get("Location")
+	if a := p.call("DELETE", p.leaderURL, location, "", collectorToken, nil); a.status != 204 {
+		t.Fatalf("status %d", a.status)
+	}
+	p.accept(p.reports(13)...)
+	p.refused(p.ask(q), "", 404)
+	p.step()
+	p.step()
+	if c := p.leaderTask().Counts; c.Collected != 12 || c.Aggregated != 25 {
+		t.Errorf("%+v", c)
+	}
+	p.anew()
+	if second, _ := p.collect(q); second.ReportCount != 13 {
+		t.Errorf("%d reports under another name", second.ReportCount)
+	}
+}
+
 // TestJanusHostile: what no peer of the framing says is refused and changes nothing.
 func TestJanusHostile(t *testing.T) {
 	p := newPair(t, setup{dialect: &framedAsJanus})

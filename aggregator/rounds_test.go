@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -551,6 +552,91 @@ func TestRoundsTwins(t *testing.T) {
 				p.audit()
 			})
 		}
+	}
+}
+
+// TestRoundsTwinsRefused: reports of which some are refused, by either side, are uploaded
+// twice, and both segments have sent the job's request before the helper hears of it. When
+// one has come to its end, and the helper was not told to delete the job, the reports of
+// the other are replays: that the leader has not aggregated what the helper has not
+// either is no reason to set them aside.
+func TestRoundsTwinsRefused(t *testing.T) {
+	for _, liar := range []dap.Role{dap.RoleLeader, dap.RoleHelper} {
+		for _, kept := range []int{7, 0} {
+			t.Run(fmt.Sprintf("%v %d", liar, kept), func(t *testing.T) {
+				good := map[dap.ReportID]bool{}
+				p := newPair(t, inRounds(3, func(role dap.Role, step uint16, id dap.ReportID) bool {
+					return role == liar && step == 1 && !good[id]
+				}, setup{}))
+				asked, deleted := 0, ""
+				x := wire{judge: func(w http.ResponseWriter, s *said, _ func()) bool {
+					first := false
+					if s.method == "DELETE" {
+						first = deleted == "" || deleted == s.path
+						deleted = s.path
+					} else if s.step == 0 {
+						asked++
+						first = asked <= 2
+					}
+					if first {
+						w.WriteHeader(http.StatusServiceUnavailable)
+					}
+					return first
+				}}
+				p.wire(&x)
+				rs := p.reports(10)
+				for _, r := range rs[:kept] {
+					good[r.Metadata.ID] = true
+				}
+				p.accept(rs...)
+				p.step()
+				p.accept(rs...)
+				for range 8 {
+					p.step()
+					p.clock.advance(10 * time.Minute)
+				}
+				refused := uint64(10 - kept)
+				c := p.leaderTask().Counts
+				if c.Aggregated != uint64(kept) || c.Rejected["vdaf_verify_error"] != refused || c.Rejected["report_replayed"] != 10 || c.Waiting > 0 {
+					t.Errorf("%+v, stuck %+v", c, p.leaderTask().Stuck)
+				}
+				if asked < 4 || deleted == "" {
+					t.Errorf("%d requests, deleted %q", asked, deleted)
+				}
+				if h := p.helperCounts(); h.Aggregated != uint64(kept) {
+					t.Errorf("the helper aggregated %d", h.Aggregated)
+				}
+				p.audit()
+			})
+		}
+	}
+}
+
+// TestRoundsUncounted: a helper that has gone on with a job and counted a report that the
+// leader has not is not taken at its word: the reports wait for the operator.
+func TestRoundsUncounted(t *testing.T) {
+	p := newPair(t, inRounds(2, nil, setup{}))
+	rs := p.reports(4)
+	x := wire{judge: func(w http.ResponseWriter, s *said, _ func()) bool {
+		if s.method != "POST" {
+			return false
+		}
+		resps := make([]dap.VerifyResp, len(rs))
+		for i := range resps {
+			resps[i] = dap.VerifyResp{ID: rs[i].Metadata.ID, Type: dap.Reject, Error: dap.VDAFVerifyError}
+		}
+		resps[3] = dap.VerifyResp{ID: rs[3].Metadata.ID, Type: dap.Finish}
+		w.Header().Set("Content-Type", dap.ContentType(dap.MediaAggregationJobResp))
+		w.Header().Set("Location", p.path(dap.AggregationJobsResource)+"/"+strings.Repeat("A", 43)+"?step=1")
+		w.WriteHeader(http.StatusCreated)
+		w.Write(must(p.dialect.AppendVerifyResps(nil, resps)))
+		return true
+	}}
+	p.wire(&x)
+	p.accept(rs...)
+	p.step()
+	if s := p.leaderTask(); len(s.Stuck) != 1 || !s.Stuck[0].Parked || s.Counts.Waiting != 4 {
+		t.Errorf("stuck: %+v, %+v", s.Stuck, s.Counts)
 	}
 }
 

@@ -20,8 +20,9 @@ func (l *Leader) ask(ctx context.Context, w *work, step uint16) error {
 		return err
 	}
 	answer, err := l.exchange(ctx, w, step, body, digest)
-	if errors.Is(err, errAhead) {
-		return l.yield(ctx, w)
+	var later *laterStep
+	if errors.As(err, &later) {
+		return l.yield(ctx, w, later)
 	}
 	if err != nil {
 		return err
@@ -104,7 +105,7 @@ func (l *Leader) exchange(ctx context.Context, w *work, step uint16, body []byte
 	answer, err := l.send(ctx, w, sent, body)
 	if isAhead(err, step) {
 		w.job = sent.Location
-		return nil, errAhead
+		return nil, new(laterStep)
 	}
 	var refused *peer.Refused
 	if errors.As(err, &refused) && refused.Definite() {
@@ -142,7 +143,7 @@ func (l *Leader) send(ctx context.Context, w *work, sent *store.Sent, body []byt
 	}
 	w.job = reply.ID
 	if sent.Step == 0 && reply.Step > 0 {
-		return nil, errAhead
+		return nil, &laterStep{reply.Body}
 	}
 	return reply.Body, nil
 }

@@ -38,10 +38,14 @@ func (w *work) continuation(d dap.Dialect, step uint16) ([]byte, error) {
 	return d.AppendAggregationJobContinueReq(nil, &req)
 }
 
-// errAhead: the job that the first request makes is at a later step. A client has sent
-// the same reports twice, alone, so that another segment makes the same job, and went on
-// with it.
-var errAhead = errors.New("the helper's job is at a later step")
+// A laterStep error: the job that the first request makes is at a later step. A client has
+// sent the same reports twice, alone, so that another segment makes the same job, and went
+// on with it.
+type laterStep struct {
+	said []byte // the helper's answer to the last step; nil where it was not told
+}
+
+func (*laterStep) Error() string { return "the helper's job is at a later step" }
 
 // isAhead says whether the helper has refused a first request with that.
 func isAhead(err error, step uint16) bool {
@@ -50,8 +54,8 @@ func isAhead(err error, step uint16) bool {
 }
 
 // yield leaves the job to the other segment: this one waits until that has come to its
-// end, and finds its reports aggregated then.
-func (l *Leader) yield(ctx context.Context, w *work) error {
+// end, and finds its reports aggregated then, or refused.
+func (l *Leader) yield(ctx context.Context, w *work, at *laterStep) error {
 	id := w.job
 	w.job = "" // not ours to delete
 	shared, err := l.store.Shared(ctx, w.SegmentJob, id)
@@ -69,14 +73,32 @@ func (l *Leader) yield(ctx context.Context, w *work) error {
 	if err != nil {
 		return err
 	}
+	counted := at.counted(w.task.Dialect, len(ids))
 	for k, i := range w.sent {
-		if !seen[k] {
+		// A report that the helper has counted and this leader has not was not refused:
+		// the two are apart.
+		if !seen[k] && counted(ids[k]) {
 			return &parked{"the helper is out of step: it has gone on with the job, and we have not"}
 		}
 		w.batch.Refuse(i, dap.ReportReplayed)
 	}
 	w.sent = nil
 	return nil
+}
+
+// counted says of each report of the job whether the helper has aggregated it. A report
+// that the helper would go on with is not, and nobody goes on with it. Where it was not
+// told all may be.
+func (s *laterStep) counted(d dap.Dialect, reports int) func(dap.ReportID) bool {
+	finished, told := make(map[dap.ReportID]bool), false
+	for resp, err := range d.VerifyResps(s.said, &dap.Limits{MaxReports: reports, MaxPayload: dap.DefaultLimits().MaxPayload}) {
+		if err != nil {
+			told = false
+			break
+		}
+		finished[resp.ID], told = resp.Type == dap.Finish, true
+	}
+	return func(id dap.ReportID) bool { return finished[id] || !told }
 }
 
 // post sends the request of a step. The first makes the job.

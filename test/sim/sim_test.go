@@ -85,6 +85,8 @@ func TestSeeds(t *testing.T) {
 // TestFound runs the seeds that once found something, by what they found.
 func TestFound(t *testing.T) {
 	for name, seed := range map[string]uint64{
+		"a request for a collection comes again when that was deleted":      577,
+		"reports of which some were refused come again, their job is kept":  5789,
 		"a collection is deleted while its batch is being released":         211,
 		"of two correlated rounds asked for, the longer is looked at first": 150,
 	} {

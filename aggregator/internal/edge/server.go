@@ -157,6 +157,9 @@ func (s *Server) HandleCreation(c dap.Collection, auth Auth, h Handler) {
 		if errors.Is(err, store.ErrTaken) {
 			return plain(http.StatusConflict, "another request has that id")
 		}
+		if errors.Is(err, store.ErrDeleted) {
+			return NotFound("", "the resource of that id was deleted; ask again under another")
+		}
 		return err
 	})
 }

@@ -13,15 +13,16 @@ import (
 // Errors to branch on; engines wrap them with what was being done.
 var (
 	ErrNotFound   = errors.New("store: not found")
-	ErrStaleLease = errors.New("store: lease lost")                     // another worker holds the work; drop yours
-	ErrOverlap    = errors.New("store: batch overlaps a collected one") // dap batchOverlap
-	ErrTooSmall   = errors.New("store: batch below its minimum size")   // dap invalidBatchSize, or wait
-	ErrMismatch   = errors.New("store: count or checksum differs")      // dap batchMismatch
-	ErrBusy       = errors.New("store: batch not at rest")              // another collection holds it, or reports of it wait: ask again later
-	ErrStep       = errors.New("store: not the next step")              // dap stepMismatch
-	ErrDifferent  = errors.New("store: differs from what is recorded")  // the same thing was recorded before, otherwise; permanent
-	ErrTaken      = errors.New("store: another resource has that id")   // where the peer chooses ids
-	ErrFull       = errors.New("store: too many collections wait")      // of a task
+	ErrStaleLease = errors.New("store: lease lost")                          // another worker holds the work; drop yours
+	ErrOverlap    = errors.New("store: batch overlaps a collected one")      // dap batchOverlap
+	ErrTooSmall   = errors.New("store: batch below its minimum size")        // dap invalidBatchSize, or wait
+	ErrMismatch   = errors.New("store: count or checksum differs")           // dap batchMismatch
+	ErrBusy       = errors.New("store: batch not at rest")                   // another collection holds it, or reports of it wait: ask again later
+	ErrStep       = errors.New("store: not the next step")                   // dap stepMismatch
+	ErrDifferent  = errors.New("store: differs from what is recorded")       // the same thing was recorded before, otherwise; permanent
+	ErrTaken      = errors.New("store: another resource has that id")        // where the peer chooses ids
+	ErrDeleted    = errors.New("store: the resource of that id was deleted") // where the peer chooses ids
+	ErrFull       = errors.New("store: too many collections wait")           // of a task
 	// of these reports; it is mended from what the peer has
 	ErrDamaged = errors.New("store: replay protection is damaged")
 	ErrNoRoom  = errors.New("store: no room on the disk") // nothing changed; later

@@ -202,6 +202,10 @@ func TestResources(t *testing.T) {
 	}
 	_, _, err := b.Create(ctx, store.KindShare, task.ID, "chosen", []byte("two"), true, nil, storetest.Epoch)
 	is(t, err, store.ErrTaken)
+	create(a, store.KindCollection, "chosen", "one")
+	is(t, b.Delete(ctx, store.KindCollection, task.ID, "chosen"), nil)
+	_, _, err = a.Create(ctx, store.KindCollection, task.ID, "chosen", []byte("one"), true, nil, storetest.Epoch)
+	is(t, err, store.ErrDeleted)
 	r := create(a, store.KindCollection, "", "fails")
 	is(t, b.Fail(ctx, r, &dap.Problem{Status: 400, Type: dap.ProblemInvalidMessage}), nil)
 	is(t, a.Fail(ctx, r, new(dap.Problem)), nil)

@@ -151,6 +151,9 @@ func (s *Store) Create(ctx context.Context, kind store.Kind, task dap.TaskID, id
 			if _, err := tx.One("generation", []any{t.row, int(kind), digest[:]}, &generation, &answered); err != nil {
 				return err
 			}
+			if kind == store.KindCollection && id != "" && generation > 0 {
+				return store.ErrDeleted
+			}
 			id := id
 			if id == "" {
 				id = store.ResourceID(s.key, task, kind, generation, digest)
