@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"os/exec"
@@ -56,16 +57,21 @@ func Build(dir string) (string, error) {
 
 // Start makes a deployment in dir, which must not be there, has change look through the
 // text of each configuration, by role, and starts both. Call [Pair.Stop] in the end.
-func Start(binary, dir string, change func(role, text string) string) (_ *Pair, err error) {
+func Start(binary, dir string, change func(role, text string) string) (*Pair, error) {
+	return StartTask(binary, dir, account.Options{
+		Name: "count", Query: recipe.Count{}, MinBatch: 100, Epsilon: recipe.Decimal{Coefficient: 1},
+	}, change)
+}
+
+// StartTask is Start for another task, but for the addresses of leader and helper.
+func StartTask(binary, dir string, task account.Options, change func(role, text string) string) (_ *Pair, err error) {
 	a, err := deploy.Loopback()
 	if err != nil {
 		return nil, err
 	}
 	defer a.Close()
-	r, err := account.New(account.Options{
-		Name: "count", Query: recipe.Count{}, Leader: a.LeaderURL(), Helper: a.HelperURL(), MinBatch: 100,
-		Epsilon: recipe.Decimal{Coefficient: 1},
-	})
+	task.Leader, task.Helper = a.LeaderURL(), a.HelperURL()
+	r, err := account.New(task)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +109,7 @@ func Start(binary, dir string, change func(role, text string) string) (_ *Pair, 
 	if err != nil {
 		return nil, err
 	}
-	if p.Client, err = client.New(client.Options{Prover: account.Prover, Recipe: bytes, MaxEpsilon: 2}); err != nil {
+	if p.Client, err = client.New(client.Options{Prover: account.Prover, Recipe: bytes, MaxEpsilon: math.Inf(1)}); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -139,9 +145,43 @@ func (p *Pair) Stop() error {
 	return errors.Join(p.Leader.stop(), p.Helper.stop())
 }
 
+// Kill ends the process as kill -9 does, and waits until it is gone.
+func (s *Party) Kill() error {
+	if err := s.cmd.Process.Kill(); err != nil {
+		return fmt.Errorf("kill the %s: %w", s.Role, err)
+	}
+	<-s.ended
+	return nil
+}
+
+// Again starts a party that was killed, and does not wait until it answers.
+func (s *Party) Again() error { return s.start(s.cmd.Path) }
+
+// Answers waits until the party answers on its local listener. One that ends meanwhile is
+// started again, for its port may be another's for a moment.
+func (s *Party) Answers(within time.Duration) error {
+	deadline := time.Now().Add(within)
+	for {
+		_, _, err := s.Get("/livez")
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the %s does not come back: %w", s.Role, err)
+		}
+		select {
+		case <-s.ended:
+			if err := s.Again(); err != nil {
+				return err
+			}
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
 func (s *Party) start(binary string) error {
 	s.cmd = exec.Command(binary, "serve", s.Role, s.Config)
-	log, err := os.Create(s.Config + ".log")
+	log, err := os.OpenFile(s.Config+".log", os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
