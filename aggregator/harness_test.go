@@ -77,6 +77,7 @@ type pair struct {
 	clock     *clock
 	log       *syncBuffer
 	kit       *aggregatortest.Task
+	home      *aggregatortest.Task // the first kit, once there were others; see brought
 	task      aggregator.Task
 	cfg       *dap.TaskConfiguration
 	dialect   dap.Dialect

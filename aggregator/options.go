@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dap/taskprov"
 	"github.com/starling-agg/starling/dp/correlated"
 	"github.com/starling-agg/starling/dp/noise"
 	"github.com/starling-agg/starling/internal/disk"
@@ -58,6 +59,10 @@ type Task struct {
 	// Expected is how many reports may come; batches far above it are held. Optional; the
 	// zero value holds none.
 	Expected Expectation
+	// Advertise has a leader send the configuration with each request about the task, so
+	// that the helper can take the task from it (package taskprov). The ID is then what
+	// the configuration tells.
+	Advertise bool
 }
 
 // A Series says how the noise of a task's releases is correlated.
@@ -117,6 +122,14 @@ func (t *Task) Validate(role dap.Role) error {
 	}
 	if _, err := t.CollectorHPKE.PublicKey(); err != nil {
 		return fmt.Errorf("aggregator: task: collector's HPKE config: %w", err)
+	}
+	if t.Advertise {
+		if _, err := taskprov.Value(t.Framing, t.Config); err != nil {
+			return fmt.Errorf("aggregator: task: advertise: %w", err)
+		}
+		if t.ID != (dap.TaskID{}) && t.ID != cfg.TaskID() {
+			return errors.New("aggregator: task: advertise: its id is not what its configuration tells")
+		}
 	}
 	if t.Noise == nil {
 		return errors.New("aggregator: task: no noise is given; noise.Zero says that there is to be none")

@@ -46,6 +46,12 @@ func TaskOf(c *recipe.Checked, s Secrets) (t Task, err error) {
 	return t, nil
 }
 
+// ofRecipe says whether a configuration is that of a recipe's task, by the length of its
+// task_info. Of a recipe nothing but its id stands there: an attacker who made an
+// aggregator take one for a task without a recipe would have its noise and rounds left
+// out, on which devices count.
+func ofRecipe(c *dap.TaskConfiguration) bool { return len(c.TaskInfo) == len(recipe.ID{}) }
+
 // ForeignTask returns a task that others made and that has no recipe: DAP's own rules are
 // all that hold there. No noise is added, nothing is known of rounds, and no guarantee is
 // claimed.
@@ -58,10 +64,7 @@ func ForeignTask(version dap.Version, config []byte, s Secrets) (t Task, err err
 	if err := c.Validate(); err != nil {
 		return t, fmt.Errorf("aggregator: %w", err)
 	}
-	// Of a recipe nothing but its id stands in the configuration of its task. An attacker
-	// who made an operator take one for a task without a recipe would have its noise and
-	// rounds left out, on which devices count.
-	if len(c.TaskInfo) == len(recipe.ID{}) {
+	if ofRecipe(c) {
 		return t, fmt.Errorf("aggregator: its task_info has %d bytes, as that of a recipe's task, which is named by the recipe", len(c.TaskInfo))
 	}
 	t.Config, t.Version, t.ID, t.Noise = config, version, c.TaskID(), noise.Zero{}

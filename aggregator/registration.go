@@ -37,6 +37,9 @@ type Provision struct {
 	Tenant string // empty for the aggregator's own tasks
 	Source Source
 	By     string // who adds it
+	// Policy is that of a task that comes in band: what it says of how many there may be
+	// holds. Else nil.
+	Policy *TaskPolicy
 }
 
 // A Provider makes a task of what a store has of it, reading the files of secrets that the

@@ -83,6 +83,7 @@ type Helper struct {
 	closed atomic.Bool
 	ledger watch.Ledger
 	holds  holds
+	brings *brings
 	room   room.Room
 	levels levels
 	wake   chan struct{}
@@ -110,6 +111,10 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 	}
 	h.party, h.common = p, p.Common()
 	h.tasks, h.store, h.steady, h.book, h.keys, h.data, h.srv = p.Tasks, p.Store, p.Steady, p.Book, p.Keys, p.Data, p.Server
+	if len(opt.Taskprov) > 0 {
+		h.brings = newBrings(opt.Taskprov)
+		h.srv.Bring = h.bring
+	}
 	h.routes()
 	h.room = room.Room{FS: opt.FS, Free: max(0, opt.Limits.MinFree)}
 	h.lost = &lost.Room{FS: opt.FS, Newest: h.keys.Newest, Failpoints: opt.Failpoints}

@@ -1,6 +1,7 @@
 package helper
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/starling-agg/starling/aggregator"
@@ -24,6 +25,9 @@ type Options struct {
 
 	// Deferred says when to answer later. Default Never.
 	Deferred Deferred
+	// Taskprov are the leaders that may bring tasks with their requests. Optional; without
+	// one the helper ignores what requests advertise. Provide is required with it.
+	Taskprov []aggregator.TaskPolicy
 }
 
 // Validate fills in defaults and reports what is missing.
@@ -33,6 +37,20 @@ func (o *Options) Validate() error {
 	}
 	if err := o.Options.Validate(); err != nil {
 		return fmt.Errorf("helper: %w", err)
+	}
+	if len(o.Taskprov) > 0 && o.Provide == nil {
+		return errors.New("helper: nothing makes the tasks that leaders bring")
+	}
+	for i := range o.Taskprov {
+		p := &o.Taskprov[i]
+		if err := p.Validate(); err != nil {
+			return fmt.Errorf("helper: %w", err)
+		}
+		for j := range i {
+			if q := &o.Taskprov[j]; q.Name == p.Name || q.Leader == p.Leader {
+				return fmt.Errorf("helper: the task policies %q and %q are of one name or leader", q.Name, p.Name)
+			}
+		}
 	}
 	return nil
 }

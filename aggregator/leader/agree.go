@@ -16,6 +16,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
 )
 
@@ -125,6 +126,7 @@ func (l *Leader) agree(ctx context.Context) (bool, error) {
 
 func (l *Leader) agreeWith(ctx context.Context, p *partner) error {
 	ids, own := l.partners.about(p)
+	l.bring(ctx, ids)
 	freed, err := l.book.Exchange(ctx, &p.Comparison, ids, own, l.opt.Clock.Now)
 	switch {
 	case errors.Is(err, store.ErrUnknown) || ctx.Err() != nil:
@@ -147,6 +149,28 @@ func (l *Leader) agreeWith(ctx context.Context, p *partner) error {
 		l.wakeCollect()
 	}
 	return nil
+}
+
+// bring offers those tasks to the helper that the leader advertises and that it may not have:
+// any request about a task does, and the question how far the helper is changes nothing else.
+// A helper of ours has the task before the two are compared, or says that it will not;
+// another's has no such resource, and takes the task with its first job.
+func (l *Leader) bring(ctx context.Context, ids []dap.TaskID) {
+	for _, id := range ids {
+		t := l.tasks.Get(id)
+		if t == nil || t.Advert == "" || l.book.Agrees(id) {
+			continue
+		}
+		var p status.Peer
+		err := l.helper.Progress(ctx, t, &p)
+		var refused *peer.Refused
+		switch {
+		case errors.As(err, new(*peer.Retry)):
+			return // it is away, or takes no more now
+		case errors.As(err, &refused) && refused.Problem.Type == dap.ProblemInvalidTask:
+			l.book.Refused(id, l.opt.Clock.Now())
+		}
+	}
 }
 
 // agreeNow has the task's helper asked at once: it did not look into a request, since it

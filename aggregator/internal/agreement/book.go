@@ -44,7 +44,9 @@ type leaf struct {
 	id     dap.TaskID
 	key    Key
 	static Facts // without ledger and seen
-	ledger Ledger
+	// brought says that the leader advertises the task, so that its helper may take it.
+	brought bool
+	ledger  Ledger
 
 	mu       sync.Mutex
 	standing Standing
@@ -76,7 +78,7 @@ func (b *Book) Add(ctx context.Context, t *task.Task) error {
 	if err != nil {
 		return err
 	}
-	l.static = *facts
+	l.static, l.brought = *facts, t.Advert != ""
 	state, err := b.store.TaskState(ctx, t.ID)
 	if err != nil {
 		return fmt.Errorf("agreement: %w", err)
@@ -134,6 +136,37 @@ func (b *Book) Status(id dap.TaskID) *status.Agreement {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.standing.Status()
+}
+
+// Agrees says whether nothing differs in a task, as far as is known: the two were compared,
+// or cannot be.
+func (b *Book) Agrees(id dap.TaskID) bool {
+	l := b.page(id)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.standing.Known() && len(l.standing.Differences) == 0
+}
+
+// Refused notes that a helper does not take a task which its leader brings.
+func (b *Book) Refused(id dap.TaskID, now time.Time) {
+	l := b.page(id)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b.set(l, Standing{At: now, Differences: []status.Difference{l.absent()}})
+}
+
+// absent is what differs where the leader alone has the task.
+func (l *leaf) absent() status.Difference {
+	if l.brought {
+		return status.Difference{
+			What: "the task", Leader: "is here, and advertised", Helper: "is not there: the helper does not take it",
+			Do: "compare the task with what [[taskprov]] of the helper allows this leader; its operator finds the reason in its log. It is offered again by itself",
+		}
+	}
+	return status.Difference{
+		What: "the task", Leader: "is here", Helper: "is not there, or has another peer_token",
+		Do: "provision the same recipe or configuration, with the same peer_token, at both; then start the one that was wrong again",
+	}
 }
 
 // Fence is the value of [FenceHeader] in requests of a task that a leader makes.
@@ -398,10 +431,7 @@ func (x *exchange) list(ctx context.Context, entries []Entry) error {
 		case there.State == Retired:
 			x.freed |= x.agreed(l, x.clock(), x.services, 0)
 		case there.State == Unknown:
-			x.put(l, Standing{At: x.clock(), Differences: append(slices.Clone(x.services), status.Difference{
-				What: "the task", Leader: "is here", Helper: "is not there, or has another peer_token",
-				Do: "provision the same recipe or configuration, with the same peer_token, at both; then start the one that was wrong again",
-			})})
+			x.put(l, Standing{At: x.clock(), Differences: append(slices.Clone(x.services), l.absent())})
 		case there.Facts == nil:
 			return fmt.Errorf("%w: no facts of a task that differs", ErrMessage)
 		default:

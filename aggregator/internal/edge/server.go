@@ -19,6 +19,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dap/taskprov"
 	"github.com/starling-agg/starling/internal/body"
 	"github.com/starling-agg/starling/internal/service"
 )
@@ -37,6 +38,10 @@ type Server struct {
 	Log    *slog.Logger
 	// Closed says that the service no longer takes requests. Optional.
 	Closed func() bool
+	// Bring takes the task of that id, which the request advertises and which is not there,
+	// and returns it; nil where the request brings none, or is a stranger's. Optional; nil
+	// ignores what requests advertise.
+	Bring func(*http.Request, dap.TaskID, *taskprov.Advertisement) (*task.Task, error)
 
 	mux *http.ServeMux
 
@@ -82,8 +87,9 @@ type Request struct {
 	W    http.ResponseWriter
 	Task *task.Task
 
-	srv    *Server
-	chosen string
+	srv        *Server
+	chosen     string
+	advertised bool // so that a task that has ended is refused in taskprov's words
 }
 
 // ChosenID is the id that the peer chose for the resource that it creates; empty where we
@@ -115,7 +121,13 @@ func (s *Server) Handle(method, path string, auth Auth, h Handler) {
 		if err != nil {
 			return nil, NotFound(dap.ProblemUnrecognizedTask, "the task id is malformed")
 		}
+		ad := s.advertised(r)
 		t := s.Tasks.Get(id)
+		if t == nil && ad != nil && ad.TaskID() == id {
+			if t, err = s.Bring(r, id, ad); err != nil {
+				return &id, err
+			}
+		}
 		if t == nil {
 			return &id, NotFound(dap.ProblemUnrecognizedTask, "")
 		}
@@ -125,8 +137,25 @@ func (s *Server) Handle(method, path string, auth Auth, h Handler) {
 			}
 			service.Known(r) // strangers, however many, leave place for it
 		}
-		return &id, h(&Request{Request: r, W: w, Task: t, srv: s})
+		if ad != nil && ad.TaskID() != id {
+			return &id, NotFound(dap.ProblemUnrecognizedTask, "the task that is advertised has another id")
+		}
+		return &id, h(&Request{Request: r, W: w, Task: t, srv: s, advertised: ad != nil})
 	})
+}
+
+// advertised is the task that a request advertises; nil where it does not, or where that is
+// ignored.
+func (s *Server) advertised(r *http.Request) *taskprov.Advertisement {
+	values := r.Header.Values(taskprov.Header)
+	if s.Bring == nil || len(values) == 0 {
+		return nil
+	}
+	ad, err := taskprov.Parse(values)
+	if err != nil {
+		return nil // the draft has it ignored
+	}
+	return ad
 }
 
 // HandleCreation routes the creation of resources, below tasks/{task}/, to h, in the way
@@ -231,6 +260,9 @@ func problemLabel(p *dap.Problem) string {
 func Kept(s TaskStates, h Handler) Handler {
 	return func(r *Request) error {
 		gone := NotFound(dap.ProblemUnrecognizedTask, "the task ended, and what was kept of it is erased")
+		if r.advertised {
+			gone = Refuse(dap.ProblemInvalidTask, gone.Problem.Detail)
+		}
 		state, err := s.TaskState(r.Context(), r.Task.ID)
 		if err != nil {
 			return err

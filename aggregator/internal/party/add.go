@@ -16,8 +16,8 @@ import (
 // Add takes a task into the store, and then into use: it is durable before anybody can see
 // it. ready prepares what the service has of it beside the party, and cannot fail. made is
 // false where the same task was there. A task that is refused is an
-// *[aggregator.TaskError]; after any other error it may be in the store, and the same add
-// again is harmless.
+// *[aggregator.TaskError], one too many of its policy a *[store.FullError]; after any other
+// error it may be in the store, and the same add again is harmless.
 func (p *Party) Add(ctx context.Context, in *aggregator.Provision, ready func(*task.Task)) (id dap.TaskID, made bool, err error) {
 	w, err := p.judge(in)
 	if err != nil {
@@ -29,7 +29,7 @@ func (p *Party) Add(ctx context.Context, in *aggregator.Provision, ready func(*t
 	}
 	p.adding.Lock()
 	defer p.adding.Unlock()
-	n, err := p.Store.Register(ctx, store.Provision{Task: w.Stored(p.opt.Limits.ClockSkew), Registration: r})
+	n, err := p.Store.Register(ctx, store.Provision{Task: w.Stored(p.opt.Limits.ClockSkew), Registration: r, Quota: quota(in.Policy, r.Added)})
 	switch {
 	case errors.Is(err, store.ErrEnded):
 		return w.ID, false, p.ended(ctx, w.ID)
@@ -44,6 +44,14 @@ func (p *Party) Add(ctx context.Context, in *aggregator.Provision, ready func(*t
 		}
 	}
 	return w.ID, n > 0, nil
+}
+
+// quota is what a policy leaves for its leader's tasks; nil for none.
+func quota(p *aggregator.TaskPolicy, now time.Time) *store.Quota {
+	if p == nil {
+		return nil
+	}
+	return &store.Quota{Now: now, Live: p.Tasks, Since: now.Add(-time.Hour), Added: p.TasksPerHour}
 }
 
 // use makes a task that the store has one of the service.

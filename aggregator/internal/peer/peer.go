@@ -33,6 +33,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/mend"
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dap/taskprov"
 )
 
 // A Client talks to the helpers of all tasks. Safe for concurrent use.
@@ -290,9 +291,10 @@ func (c *Client) do(ctx context.Context, method string, u *url.URL, r Resource, 
 type bearer struct {
 	secret string
 	fence  string // see package agreement; empty for none
+	advert string // see package taskprov; empty for none
 }
 
-func ofTask(t *task.Task) bearer { return bearer{t.PeerSecret, t.Fence} }
+func ofTask(t *task.Task) bearer { return bearer{t.PeerSecret, t.Fence, t.Advert} }
 
 // send makes one request and sorts the failures; a nil error means a 2xx answer.
 func (c *Client) send(ctx context.Context, method string, u *url.URL, from bearer, contentType string, body []byte) (*http.Response, []byte, error) {
@@ -313,6 +315,9 @@ func (c *Client) exchange(ctx context.Context, method string, u *url.URL, from b
 	req.Header.Set("Authorization", "Bearer "+from.secret)
 	if from.fence != "" {
 		req.Header.Set(agreement.FenceHeader, from.fence)
+	}
+	if from.advert != "" {
+		req.Header.Set(taskprov.Header, from.advert)
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", contentType)

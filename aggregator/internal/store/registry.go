@@ -60,6 +60,8 @@ func (r *Registration) Validate() error {
 		return errors.New("store: registration: the digest is not that of the bytes")
 	case len(r.Tenant) > maxWords || r.By == "" || len(r.By) > maxWords:
 		return errors.New("store: registration: By is required, and Tenant and By have an end")
+	case r.Source == aggregator.InBand && r.End.IsZero():
+		return errors.New("store: registration: a task that comes in band has an end")
 	case r.Added.IsZero() || r.Closed != nil || r.Change != 0:
 		return errors.New("store: registration: it is new: Added is required, Closed and Change are the store's")
 	}
@@ -79,6 +81,29 @@ func (c *Closing) Validate() error {
 type Provision struct {
 	Task *Task
 	Registration
+	Quota *Quota // what is left for By in band; nil bounds nothing
+}
+
+// A Quota bounds what one peer brings in band: it is counted in the transaction that adds a
+// task, so that it holds for all replicas together and a restart forgets none.
+type Quota struct {
+	Now   time.Time
+	Live  int       // tasks of By that are not closed, and have not ended now
+	Since time.Time // and from here on
+	Added int       // tasks that By added
+}
+
+// A FullError refuses a task that is beyond its [Quota]; nothing has changed.
+type FullError struct {
+	Live bool      // there are too many at one time; else too many came
+	Free time.Time // when the oldest of the latter no longer counts
+}
+
+func (e *FullError) Error() string {
+	if e.Live {
+		return "store: as many tasks of the peer are live as may be"
+	}
+	return "store: as many tasks of the peer came as may come in that time"
 }
 
 // A Registry says which tasks there are.
@@ -87,7 +112,8 @@ type Registry interface {
 	// that is registered with the same bytes, terms and tenant is left as it is, whoever
 	// adds it and however; made counts the others. ErrDifferent if a task is there
 	// otherwise, also with another configuration; ErrEnded if it is closed, retired, or was
-	// closed by a restore.
+	// closed by a restore; *[FullError] if it is beyond its quota, which one that is there is
+	// not.
 	Register(ctx context.Context, tasks ...Provision) (made int, err error)
 	// CloseTask closes a task for good. Again is harmless: the first closing holds, and is
 	// returned. ErrNotFound if the task is not registered.

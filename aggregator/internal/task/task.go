@@ -12,6 +12,7 @@ import (
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dap/taskprov"
 	"github.com/starling-agg/starling/dp/noise"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/vdaf"
@@ -29,6 +30,7 @@ type Task struct {
 	Peer         Token
 	PeerSecret   string // the leader presents it
 	Fence        string // and this with it, which says what it holds: agreement.FenceHeader
+	Advert       string // and this, of taskprov.Header; empty where the leader does not bring the task
 	Collector    Token
 	Upload       Token
 	CollectorID  uint8
@@ -91,6 +93,11 @@ func New(t *aggregator.Task, role dap.Role) (*Task, error) {
 		Collector: NewToken(t.CollectorToken), Upload: NewToken(t.UploadToken),
 		CollectorID: t.CollectorHPKE.ID, CollectorKey: key, SealedTo: sha256.Sum256(collector),
 		Noise: t.Noise, Series: t.Series, Calendar: t.Calendar, Helper: helper, Expected: t.Expected,
+	}
+	if t.Advertise && role == dap.RoleLeader {
+		if w.Advert, err = taskprov.Value(t.Framing, t.Config); err != nil {
+			return nil, err
+		}
 	}
 	var ids []uint8
 	for id, k := range t.VerifyKeys {

@@ -66,6 +66,9 @@ func (s *Store) register(tx *database.Tx, p *store.Provision, fresh map[dap.Task
 		t, _ = s.task(p.ID) // nil where it is not found
 	}
 	if t == nil {
+		if err := within(tx, p); err != nil {
+			return false, err
+		}
 		t = &task{Task: *p.Task, vdaf: p.Task.VDAF, holds: make(map[int64]hold)}
 		t.Config = bytes.Clone(p.Task.Config)
 		t.row, err = tx.Insert("put-task", t.ID[:], t.Config, int(t.Mode), uint64(t.TimePrecision), t.MinBatch)
@@ -107,6 +110,28 @@ func (s *Store) register(tx *database.Tx, p *store.Provision, fresh map[dap.Task
 	}
 	_, err = tx.Exec("put-registration", t.row, change, int(p.Form), p.Made, p.Sum[:], p.Terms, p.Tenant, int(p.Source), p.By, p.Added.UnixNano(), ends)
 	return err == nil, err
+}
+
+// within fails where the task of a peer is one too many.
+func within(tx *database.Tx, p *store.Provision) error {
+	if p.Quota == nil {
+		return nil
+	}
+	var live, added int
+	var oldest int64
+	if _, err := tx.One("count-live", []any{p.By, p.Quota.Now.Unix()}, &live); err != nil {
+		return err
+	}
+	if live >= p.Quota.Live {
+		return &store.FullError{Live: true}
+	}
+	if _, err := tx.One("count-added", []any{p.By, p.Quota.Since.UnixNano()}, &added, &oldest); err != nil {
+		return err
+	}
+	if added >= p.Quota.Added {
+		return &store.FullError{Free: time.Unix(0, oldest).Add(p.Quota.Now.Sub(p.Quota.Since)).UTC()}
+	}
+	return nil
 }
 
 // nextChange is the number of a change of the registry.

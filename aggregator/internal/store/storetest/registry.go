@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -17,6 +18,7 @@ func init() {
 	tests["RegisteredOnce"] = testRegisteredOnce
 	tests["RegisteredAllOrNone"] = testRegisteredAllOrNone
 	tests["RegistryIsReadOn"] = testRegistryIsReadOn
+	tests["QuotaOfAPeer"] = testQuotaOfAPeer
 	tests["ClosedForGood"] = testClosedForGood
 	tests["ClosedTaskRetires"] = testClosedTaskRetires
 }
@@ -173,6 +175,73 @@ func testRegistryIsReadOn(t *testing.T, h Harness) {
 	}
 	at = 0
 	read(6)
+}
+
+// testQuotaOfAPeer: a peer has as many live tasks, and brings as many in a time, as its quota
+// says, by what is in the store, across lives; other peers, persons and what is there
+// already do not count, and a refused task leaves nothing behind.
+func testQuotaOfAPeer(t *testing.T, h Harness) {
+	ctx := context.Background()
+	w := NewWorld(t, h)
+	now := Epoch
+	n := byte(0)
+	bring := func(by string, live, added int) (store.Provision, error) {
+		n++
+		p := Provision(Task(t, dap.TimeInterval, n))
+		p.Source, p.By, p.Added, p.End = aggregator.InBand, by, now, now.Add(10*time.Hour).Round(time.Second)
+		p.Quota = &store.Quota{Now: now, Live: live, Since: now.Add(-time.Hour), Added: added}
+		_, err := w.Store.Register(ctx, p)
+		return p, err
+	}
+	full := func(err error, live bool, free time.Time) {
+		t.Helper()
+		var e *store.FullError
+		if !errors.As(err, &e) || e.Live != live || !e.Free.Equal(free) {
+			t.Fatalf("%v, want a full quota, of live ones: %v, until %v", err, live, free)
+		}
+	}
+	typed := Provision(Task(t, dap.TimeInterval, 100))
+	typed.By = "peer"
+	_, err := w.Store.Register(ctx, typed)
+	w.ok(err)
+	first, err := bring("peer", 3, 2)
+	w.ok(err)
+	now = now.Add(20 * time.Minute)
+	_, err = bring("peer", 3, 2)
+	w.ok(err)
+	_, err = bring("other peer", 1, 1)
+	w.ok(err)
+	refused, err := bring("peer", 3, 2)
+	full(err, false, Epoch.Add(time.Hour))
+	if _, err := w.Store.Registration(ctx, refused.ID); err == nil {
+		t.Error("a refused task is registered")
+	}
+	w.Reopen(t)
+	_, err = bring("peer", 3, 2)
+	full(err, false, Epoch.Add(time.Hour))
+	first.Quota = &store.Quota{Now: now, Since: now.Add(-time.Hour)} // nothing more may come
+	made, err := w.Store.Register(ctx, first)
+	if w.ok(err); made != 0 {
+		t.Error("a task that is there is made again")
+	}
+	now = Epoch.Add(time.Hour)
+	_, err = bring("peer", 3, 2)
+	w.ok(err)
+	_, err = bring("peer", 3, 9)
+	full(err, true, time.Time{})
+	_, err = w.Store.CloseTask(ctx, first.ID, store.Closing{At: now, By: "bob", Why: "over"})
+	w.ok(err)
+	_, err = bring("peer", 3, 9)
+	w.ok(err)
+	now = now.Add(10 * time.Hour) // all have ended
+	_, err = bring("peer", 1, 9)
+	w.ok(err)
+	p := Provision(Task(t, dap.TimeInterval, 101))
+	p.Source, p.End = aggregator.InBand, time.Time{}
+	if _, err := w.Store.Register(ctx, p); err == nil {
+		t.Error("a task without an end came in band")
+	}
+	w.Audit()
 }
 
 // testClosedForGood: the first closing holds, whatever comes after it, and no add opens the
