@@ -213,7 +213,7 @@ func (s *shared) fill(t *Task, out *aggregator.Task, role dap.Role) error {
 	if peer != s.other.URL {
 		return fmt.Errorf("the task's %s is %q, and the invitation is that of %q", s.other.Role, peer, s.other.URL)
 	}
-	if len(t.VerifyKeys) == 0 {
+	if len(out.VerifyKeys) == 0 {
 		key, err := s.peer.VerifyKey(out.ID)
 		if err != nil {
 			return err

@@ -80,6 +80,9 @@ type Aggregator struct {
 	Agreement Agreement `toml:"agreement"`
 	// Tasks are what this aggregator takes part in. Required, at least one.
 	Tasks []Task `toml:"tasks"`
+	// Taskprov are the leaders that may bring tasks to a helper with their requests.
+	// Optional; helpers only.
+	Taskprov []Taskprov `toml:"taskprov"`
 	// Deferred makes a helper answer aggregation jobs later instead of at once. Helpers
 	// only.
 	Deferred bool `toml:"deferred"`
@@ -113,6 +116,13 @@ type Task struct {
 	// VerifyKeys are what leader and helper share. Required, at least one, unless there
 	// is an Agreement; so is what follows.
 	VerifyKeys []VerifyKey `toml:"verify_keys"`
+	// VerifyKeyInit is the file of a secret that leader and helper share for many tasks, 64
+	// hexadecimal digits, from which the task's verification key follows. Optional, in
+	// place of VerifyKeys.
+	VerifyKeyInit service.Secret `toml:"verify_key_init"`
+	// Advertise has a leader bring the task to its helper, which takes it from the
+	// leader's requests if its Taskprov allows that. For a task with a Configuration.
+	Advertise bool `toml:"advertise"`
 	// PeerToken is the token with which the leader comes to the helper. Required.
 	PeerToken service.Secret `toml:"peer_token"`
 	// CollectorToken is the token with which the collector comes to the leader. Required
@@ -235,6 +245,7 @@ func (a *Aggregator) Validate() error {
 	}
 	f.Add("", a.validateKeys())
 	f.Add("", a.Agreement.validate())
+	f.Add("", a.validateTaskprov())
 	for i := range a.Tasks {
 		f.Add(fmt.Sprintf("tasks[%d].", i), a.Tasks[i].validate(a.Role, a.Agreement.used()))
 	}
@@ -246,7 +257,8 @@ func (a *Aggregator) Validate() error {
 func (t *Task) validate(role dap.Role, agreed bool) error {
 	var f Faults
 	f.Add("", t.validateSource())
-	f.If(len(t.VerifyKeys) == 0 && !agreed, "verify_keys: at least one is required")
+	f.Add("", t.validateAdvertised(role, t.foreign()))
+	f.If(len(t.VerifyKeys) == 0 && t.VerifyKeyInit == "" && !agreed, "verify_keys: at least one is required")
 	f.If(t.PeerToken == "" && !agreed, "peer_token: required")
 	f.If(t.CollectorToken == "" && role == dap.RoleLeader && !agreed, "collector_token: required at the leader")
 	f.If(t.Expected.Units > 0 && t.Expected.Reports == 0, "expected.units: means nothing without expected.reports")
@@ -264,6 +276,7 @@ type material struct {
 	signing *keyset.Signing        // nil: no recipe names keys
 	base    string                 // the URL of this aggregator
 	helper  *invitation.Invitation // at a leader with an agreement
+	brings  []aggregator.TaskPolicy
 }
 
 // Check reads every file that the configuration names, as starting would, and opens no
@@ -326,6 +339,11 @@ func (a *Aggregator) read() (*material, error) {
 	if len(m.tasks) < len(a.Tasks) { // what follows is of all recipes
 		return nil, f
 	}
+	for i := range a.Taskprov {
+		policy, err := a.Taskprov[i].policy(agreed)
+		f.Add(fmt.Sprintf("taskprov[%d].", i), err)
+		m.brings = append(m.brings, policy)
+	}
 	m.signing, err = a.signing(m.recipes)
 	f.Add("", err)
 	m.epochs, err = a.schedule(m.recipes, m.signing)
@@ -359,10 +377,14 @@ func (t *Task) make(form aggregator.Form, made []byte, unread error, role dap.Ro
 		out, err = t.ofRecipe(c)
 	}
 	known := err == nil // which task it is
+	f.Add("", t.validateAdvertised(role, form == aggregator.Configuration))
 	f.Add("", err)
-	out.Framing = t.Framing
+	out.Framing, out.Advertise = t.Framing, t.Advertise
 	out.VerifyKeys, err = readVerifyKeys(t.VerifyKeys)
 	f.Add("verify_keys: ", err)
+	if known && t.VerifyKeyInit != "" {
+		f.Add("verify_key_init: ", t.keyOfSeed(&out))
+	}
 	if known {
 		f.Add("", agreed.fill(t, &out, role))
 	}

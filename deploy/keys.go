@@ -53,7 +53,7 @@ func (a *Aggregator) schedule(recipes []*recipe.Recipe, signing *keyset.Signing)
 		suite sealed.Suite
 	}{{recipe.X25519, sealed.SuiteX25519}, {recipe.XWing, sealed.SuiteXWing}} {
 		// DAP's own
-		foreign := k.kem == recipe.X25519 && slices.ContainsFunc(a.Tasks, func(t Task) bool { return t.foreign() })
+		foreign := k.kem == recipe.X25519 && (len(a.Taskprov) > 0 || slices.ContainsFunc(a.Tasks, func(t Task) bool { return t.foreign() }))
 		if foreign || slices.ContainsFunc(recipes, func(r *recipe.Recipe) bool { return r.KEM == k.kem }) {
 			s.Suites = append(s.Suites, k.suite)
 		}

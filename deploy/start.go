@@ -79,7 +79,7 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 		if a.Deferred {
 			deferred = helper.Always
 		}
-		o.aggregatorService, err = helper.New(ctx, helper.Options{Options: shared, Deferred: deferred})
+		o.aggregatorService, err = helper.New(ctx, helper.Options{Options: shared, Deferred: deferred, Taskprov: m.brings})
 	}
 	if err != nil {
 		return nil, errors.Join(err, fsys.Close())

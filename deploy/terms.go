@@ -24,6 +24,8 @@ type terms struct {
 	ID             string       `json:"id,omitempty"`
 	Framing        dap.Framing  `json:"framing,omitzero"`
 	VerifyKeys     []verifyKey  `json:"verify_keys,omitempty"` // by id
+	VerifyKeyInit  string       `json:"verify_key_init,omitempty"`
+	Advertise      bool         `json:"advertise,omitempty"`
 	PeerToken      string       `json:"peer_token,omitempty"`
 	CollectorToken string       `json:"collector_token,omitempty"`
 	CollectorHPKE  string       `json:"collector_hpke,omitempty"`
@@ -42,9 +44,10 @@ type expectation struct {
 
 // terms writes down what the task adds to its recipe or configuration: one way for each.
 func (t *Task) terms() ([]byte, error) {
-	out := terms{DAP: t.DAP, ID: t.ID, Framing: t.Framing}
-	for path, into := range map[string]*string{
-		string(t.PeerToken): &out.PeerToken, string(t.CollectorToken): &out.CollectorToken, string(t.CollectorHPKE): &out.CollectorHPKE,
+	out := terms{DAP: t.DAP, ID: t.ID, Framing: t.Framing, Advertise: t.Advertise}
+	for into, path := range map[*string]string{ // one file may be several of them
+		&out.VerifyKeyInit: string(t.VerifyKeyInit), &out.PeerToken: string(t.PeerToken),
+		&out.CollectorToken: string(t.CollectorToken), &out.CollectorHPKE: string(t.CollectorHPKE),
 	} {
 		if err := absolute(path, into); err != nil {
 			return nil, err
@@ -75,7 +78,7 @@ func absolute(path string, into *string) (err error) {
 func (w *terms) task() *Task {
 	t := &Task{
 		DAP: w.DAP, ID: w.ID, Framing: w.Framing, PeerToken: service.Secret(w.PeerToken), CollectorToken: service.Secret(w.CollectorToken),
-		CollectorHPKE: service.Path(w.CollectorHPKE),
+		CollectorHPKE: service.Path(w.CollectorHPKE), VerifyKeyInit: service.Secret(w.VerifyKeyInit), Advertise: w.Advertise,
 	}
 	for _, k := range w.VerifyKeys {
 		t.VerifyKeys = append(t.VerifyKeys, VerifyKey{k.ID, service.Secret(k.File)})

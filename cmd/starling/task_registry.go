@@ -85,6 +85,8 @@ follow from it; else name their files, which stay where they are.`,
 			flags.TextVar(&t.DAP, "dap", t.DAP, "the `DRAFT` that a task of others speaks")
 			flags.TextVar(&t.Framing, "framing", t.Framing, "how the other aggregator and the collector `FRAME` what they say: standard or janus")
 			flags.Var((*verifyKeys)(&t.VerifyKeys), "verify-key", "a verification key, as `ID=FILE`; may be given several times")
+			flags.StringVar((*string)(&t.VerifyKeyInit), "verify-key-init", "", "the `FILE` of a secret that leader and helper share for many tasks, in place of verification keys")
+			flags.BoolVar(&t.Advertise, "advertise", false, "bring the task to the helper, which takes it if its [[taskprov]] allows that; for a task of others, at its leader")
 			flags.StringVar((*string)(&t.PeerToken), "peer-token", "", "the `FILE` of the token between leader and helper")
 			flags.StringVar((*string)(&t.CollectorToken), "collector-token", "", "the `FILE` of the token between leader and collector")
 			flags.StringVar((*string)(&t.CollectorHPKE), "collector-hpke", "", "the `FILE` of the collector's public key")
@@ -107,6 +109,10 @@ follow from it; else name their files, which stay where they are.`,
 				}
 				if !done.New {
 					fmt.Fprintf(e.stdout, "task %s was there\n", done.Task)
+					return nil
+				}
+				if t.Advertise {
+					fmt.Fprintf(e.stdout, "task %s added; the helper is offered it\n", done.Task)
 					return nil
 				}
 				fmt.Fprintf(e.stdout, "task %s added; the other aggregator needs it too\n", done.Task)
@@ -142,12 +148,20 @@ func taskList() *command {
 					if c := t.Closed; c != nil {
 						state = fmt.Sprintf("closed %s by %s: %s", c.At.Format("2006-01-02"), c.By, c.Why)
 					}
-					fmt.Fprintf(w, "%s\t%s\tadded %s by %s\t%s\n", t.Task, t.Form, t.Added.Format("2006-01-02"), t.By, state)
+					fmt.Fprintf(w, "%s\t%s\t%s %s by %s\t%s\n", t.Task, t.Form, came(t.Source), t.Added.Format("2006-01-02"), t.By, state)
 				}
 				return w.Flush()
 			}
 		},
 	}
+}
+
+// came says how a task came, for people.
+func came(source string) string {
+	if source == "in band" {
+		return "brought in band"
+	}
+	return "added"
 }
 
 func taskClose() *command {
