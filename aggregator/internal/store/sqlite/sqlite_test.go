@@ -2,6 +2,7 @@ package sqlite_test
 
 import (
 	"context"
+	"path"
 	"testing"
 
 	"github.com/starling-agg/starling/aggregator/internal/store"
@@ -33,6 +34,21 @@ func newHarness(seed uint64) *harness {
 
 func (h *harness) FS() disk.FS                  { return h.mem }
 func (h *harness) Failpoints() *disk.Failpoints { return h.fail }
+
+// Noise counts the files of noise.
+func (h *harness) Noise(t *testing.T) (n int) {
+	t.Helper()
+	entries, err := h.mem.ReadDir("runs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if path.Ext(e.Name) == ".noise" {
+			n++
+		}
+	}
+	return n
+}
 
 func (h *harness) Open(t *testing.T) store.Engine {
 	t.Helper()

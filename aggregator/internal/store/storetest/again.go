@@ -43,7 +43,7 @@ func testAskedAgain(t *testing.T, h Harness, lost bool) {
 		t.Helper()
 		at := "store." + transactionOf[name] + ".after-commit"
 		if lost {
-			h.Failpoints().Arm(at, 0, func() error { struck[name] = true; return errFault })
+			h.Failpoints().Arm(at, 0, func() error { struck[name] = true; return ErrFault })
 		}
 		first, err := call()
 		h.Failpoints().Disarm(at)

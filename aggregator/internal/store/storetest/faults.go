@@ -10,8 +10,9 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/store"
 )
 
-// errFault is what the caller of a call hears that a fault struck.
-var errFault = errors.New("storetest: fault")
+// ErrFault is what the caller of a call hears that a fault struck: one of the suite's, or
+// one that a harness has in its failpoints.
+var ErrFault = errors.New("storetest: fault")
 
 // Faults are drawn for the calls that change something. One in faultOdds calls is not
 // made; as many are made, and the caller hears [store.ErrUnknown], as it does of half as
@@ -36,14 +37,14 @@ func faulty(e store.Engine, rng *rand.Rand, on func() bool) store.Engine {
 			}
 			switch n {
 			case 0, 1:
-				return fmt.Errorf("%w: not done", errFault)
+				return fmt.Errorf("%w: not done", ErrFault)
 			case 2:
-				return fmt.Errorf("%w: %w, not done", errFault, store.ErrUnknown)
+				return fmt.Errorf("%w: %w, not done", ErrFault, store.ErrUnknown)
 			case 3, 4:
 				if err := call(e); err != nil {
 					return err
 				}
-				return fmt.Errorf("%w: %w, done", errFault, store.ErrUnknown)
+				return fmt.Errorf("%w: %w, done", ErrFault, store.ErrUnknown)
 			}
 			return call(e)
 		},

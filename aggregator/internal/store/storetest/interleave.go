@@ -24,7 +24,18 @@ func Interleave(t *testing.T, seeds int, open func(t *testing.T) Harness) {
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			interleave(t, open(t), uint64(seed))
+			interleave(t, open(t), uint64(seed), false)
+		})
+	}
+}
+
+// InterleaveHelper is Interleave without what leaders alone do: for an engine that has a
+// helper's part of the contract as yet.
+func InterleaveHelper(t *testing.T, seeds int, open func(t *testing.T) Harness) {
+	for seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			interleave(t, open(t), uint64(seed), true)
 		})
 	}
 }
@@ -79,13 +90,16 @@ const (
 	buckets     = 5
 )
 
-func interleave(t *testing.T, h Harness, seed uint64) {
+func interleave(t *testing.T, h Harness, seed uint64, helper bool) {
 	p := &play{
 		t: t, rng: rand.New(rand.NewPCG(seed, 1)), put: make(map[dap.TaskID]uint64), asked: make(map[dap.TaskID][]asked),
 		answers: make(map[string]string), drawn: make(map[string]draw),
 		lead:   []*store.Task{Task(t, dap.TimeInterval, 1), Task(t, dap.LeaderSelected, 2)},
 		help:   []*store.Task{Task(t, dap.TimeInterval, 3), Task(t, dap.LeaderSelected, 4)},
 		series: Task(t, dap.TimeInterval, 5),
+	}
+	if helper {
+		p.lead = nil
 	}
 	tasks := slices.Concat(p.lead, p.help, []*store.Task{p.series})
 	for _, task := range tasks {
@@ -155,7 +169,7 @@ func (p *play) inside(who int) (begin, wait func()) {
 			case <-done:
 				return
 			default:
-				_, err := p.procs[who].store.Counts(context.Background(), p.lead[0].ID)
+				_, err := p.procs[who].store.Counts(context.Background(), p.help[0].ID)
 				p.fine(err)
 			}
 		}
@@ -164,7 +178,11 @@ func (p *play) inside(who int) (begin, wait func()) {
 
 // choose draws a call and all that it needs; the call itself draws nothing.
 func (p *play) choose(who int) func() {
-	proc, task := p.procs[who], p.lead[p.rng.IntN(len(p.lead))]
+	proc := p.procs[who]
+	if len(p.lead) == 0 {
+		return p.chooseHelper(who)
+	}
+	task := p.lead[p.rng.IntN(len(p.lead))]
 	helped := p.help[p.rng.IntN(len(p.help))]
 	n := p.rng.IntN(100)
 	if p.within && 40 <= n && n < 52 {
@@ -207,10 +225,28 @@ func (p *play) choose(who int) func() {
 	return p.share(who, helped)
 }
 
+// chooseHelper is choose where there is nothing to lead.
+func (p *play) chooseHelper(who int) func() {
+	proc, task := p.procs[who], p.help[p.rng.IntN(len(p.help))]
+	switch n := p.rng.IntN(100); {
+	case n < 5:
+		return func() { p.fine(proc.store.Bury(context.Background())) }
+	case n < 10:
+		return p.delete(proc, task)
+	case n < 25:
+		return p.askShare(proc, task)
+	case n < 55:
+		return p.job(who, task)
+	case n < 70:
+		return p.round(who)
+	}
+	return p.share(who, task)
+}
+
 // fine fails the test on an error that is neither a fault nor one of the ordinary ones.
 func (p *play) fine(err error, ordinary ...error) {
 	p.t.Helper()
-	if err == nil || errors.Is(err, errFault) {
+	if err == nil || errors.Is(err, ErrFault) {
 		return
 	}
 	for _, o := range ordinary {
@@ -227,6 +263,22 @@ func (p *play) end() {
 	p.t.Helper()
 	ctx := context.Background()
 	p.calm = true
+	p.finish()
+	p.w.ok(p.w.Store.Bury(ctx))
+	p.w.Audit()
+	for _, task := range slices.Concat(p.lead, p.help) {
+		p.balanced(task)
+	}
+	p.correlated(p.balanced(p.series))
+}
+
+// finish does what waits at the leader.
+func (p *play) finish() {
+	p.t.Helper()
+	ctx := context.Background()
+	if len(p.lead) == 0 {
+		return
+	}
 	p.w.Sort()
 	p.w.Now = p.w.Now.Add(time.Hour) // all leases have ended
 	for _, task := range p.lead {
@@ -247,12 +299,6 @@ func (p *play) end() {
 			}
 		}
 	}
-	p.w.ok(p.w.Store.Bury(ctx))
-	p.w.Audit()
-	for _, task := range slices.Concat(p.lead, p.help) {
-		p.balanced(task)
-	}
-	p.correlated(p.balanced(p.series))
 }
 
 // balanced checks one task, through either handle, and returns its releases.
@@ -277,7 +323,7 @@ func (p *play) balanced(task *store.Task) (list []store.Released) {
 	if before.Acknowledged != before.Aggregated+rejected || before.Waiting != 0 {
 		p.t.Errorf("task %v: %+v: reports wait, or are unaccounted for", task.ID, *before)
 	}
-	if task == p.lead[0] || task == p.lead[1] {
+	if slices.Contains(p.lead, task) {
 		if before.Acknowledged != p.put[task.ID] {
 			p.t.Errorf("task %v: %d reports were acknowledged, %d are counted", task.ID, p.put[task.ID], before.Acknowledged)
 		}

@@ -84,6 +84,14 @@ func (w *World) noiseFiles() (names []string) {
 	return names
 }
 
+// noise demands how many releases have noise that is kept.
+func (w *World) noise(want int) {
+	w.t.Helper()
+	if got := w.h.Noise(w.t.(*testing.T)); got != want {
+		w.t.Errorf("the noise of %d releases is kept, want %d", got, want)
+	}
+}
+
 // testCorrelatedNoise: each release leans on the last two before it that no device can be
 // in too; never out of order, never longer than a device stays away, never more often
 // than the series is long; and the state outlives the process.
@@ -124,21 +132,10 @@ func testCorrelatedNoise(t *testing.T, h Harness) {
 	refused(Interval(24, 2), 30, correlated.OrderError{Asked: correlated.Span{First: 12, Last: 12}, Last: 13, Late: true})
 	refused(Interval(28, 10), 40, correlated.OrderError{Asked: correlated.Span{First: 14, Last: 18}, Separation: 4})
 	step(Interval(28, 6), 50, 2, 1) // rounds 14 to 16; 13 to 16 is near, 11 to 16 is not
-	if n := len(w.noiseFiles()); n != 2 {
-		t.Errorf("%d noise files are kept, want 2", n)
-	}
+	w.noise(2)
 	step(Interval(90, 1), 60, 9, 0) // the last one
-	if n := len(w.noiseFiles()); n != 0 {
-		t.Errorf("%d noise files are kept after the last release", n)
-	}
+	w.noise(0)
 	refused(Interval(92, 1), 70, correlated.OrderError{Asked: correlated.Span{First: 46, Last: 46}, Rounds: 5})
-	entries, err := h.FS().ReadDir("runs")
-	w.ok(err)
-	for _, e := range entries {
-		if path.Ext(e.Name) == ".noise" {
-			t.Errorf("the file %s stayed", e.Name)
-		}
-	}
 }
 
 // testCorrelatedNoiseIsKept: the same request has the same answer; what fails leaves no
@@ -206,9 +203,7 @@ func testCorrelatedNoiseIsSwept(t *testing.T, h Harness) {
 		_, _, err := w.correlate(of, Interval(dap.Time(20+2*i), 2), 10*i, w.series(9), 7)
 		w.ok(err)
 	}
-	if n := len(w.noiseFiles()); n != 3 {
-		t.Fatalf("%d noise files, want 3", n)
-	}
+	w.noise(3)
 	w.Now = task.End
 	w.ok(w.Store.Retire(ctx, task.ID, w.Now))
 	w.Audit()
@@ -218,15 +213,7 @@ func testCorrelatedNoiseIsSwept(t *testing.T, h Harness) {
 		w.ok(err)
 		w.Audit()
 	}
-	if n := len(w.noiseFiles()); n != 1 {
-		t.Errorf("%d noise files are named, want the other task's", n)
-	}
-	entries, err := h.FS().ReadDir("runs")
-	w.ok(err)
-	entries = slices.DeleteFunc(entries, func(e disk.Entry) bool { return path.Ext(e.Name) != ".noise" })
-	if len(entries) != 1 {
-		t.Errorf("%d noise files on the disk, want 1", len(entries))
-	}
+	w.noise(1) // the other task's
 }
 
 func testCorrelatedNoiseOfBatchIDs(t *testing.T, h Harness) {

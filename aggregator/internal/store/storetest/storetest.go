@@ -37,6 +37,8 @@ type Harness interface {
 	FS() disk.FS
 	// Failpoints are those of the store.
 	Failpoints() *disk.Failpoints
+	// Noise is how many releases have noise that is kept: where it lies, not what names it.
+	Noise(t *testing.T) int
 }
 
 // Run runs the suite; each test gets a harness of its own. Every test runs at one handle,
