@@ -92,10 +92,12 @@ func NewServer(t testing.TB) *Server {
 	return s
 }
 
-// Crash ends the server of NewServer without a word to anybody and starts it again.
+// Crash kills all processes of the server of NewServer with SIGKILL, and starts it again.
 func (s *Server) Crash(t testing.TB, meanwhile func()) {
 	t.Helper()
-	s.own.stop()
+	if err := s.own.kill(); err != nil {
+		t.Fatal(err)
+	}
 	meanwhile()
 	if err := s.own.start(); err != nil {
 		t.Fatal(err)

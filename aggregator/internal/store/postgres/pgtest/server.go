@@ -126,11 +126,51 @@ func (s *server) start() error {
 	}
 }
 
-// stop ends the server as a crash would: without a checkpoint.
+// stop ends the server without a checkpoint.
 func (s *server) stop() {
 	_ = s.stdin.Close()
 	<-s.ended
 	_ = s.cmd.Wait()
+}
+
+// kill ends the server and all of its processes without a word to any of them: the one
+// that would clean up behind the others sleeps when they are killed.
+func (s *server) kill() error {
+	b, err := os.ReadFile(filepath.Join(s.dir, "data", "postmaster.pid"))
+	if err != nil {
+		return fmt.Errorf("pgtest: %w", err)
+	}
+	line, _, _ := strings.Cut(string(b), "\n")
+	parent, err := strconv.Atoi(line)
+	if err == nil {
+		err = syscall.Kill(parent, syscall.SIGSTOP)
+	}
+	if err != nil {
+		return fmt.Errorf("pgtest: the server's process: %w", err)
+	}
+	children, err := childrenOf(parent)
+	for _, pid := range append(children, parent) {
+		if killed := syscall.Kill(pid, syscall.SIGKILL); killed != nil && killed != syscall.ESRCH {
+			err = errors.Join(err, fmt.Errorf("pgtest: kill %d: %w", pid, killed))
+		}
+	}
+	s.stop()
+	return err
+}
+
+// childrenOf asks the system for the processes that a process has begun.
+func childrenOf(parent int) (pids []int, err error) {
+	out, err := exec.Command("ps", "-eo", "pid=,ppid=").Output()
+	if err != nil {
+		return nil, fmt.Errorf("pgtest: ps: %w", err)
+	}
+	for line := range strings.Lines(string(out)) {
+		var pid, of int
+		if _, err := fmt.Sscan(line, &pid, &of); err == nil && of == parent {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
 }
 
 func (s *server) remove() { _ = os.RemoveAll(s.dir) }
