@@ -122,7 +122,14 @@ type auditBatch struct {
 
 func (a *auditor) task(tx *pgdb.Tx, id dap.TaskID) error {
 	t, err := find(tx, reading, id)
-	if err != nil || t.retired { // its batches and runs go, or have gone
+	if err != nil {
+		return err
+	}
+	if t.retired { // its batches and runs go, or have gone
+		var swept, left bool
+		if _, err := tx.One("audit-retired", []any{t.row}, &swept, &left); err == nil && swept && left {
+			a.add("task %v: retired and swept, and rows of it are left", id)
+		}
 		return err
 	}
 	batches, err := a.batches(tx, t)
@@ -183,6 +190,9 @@ func (a *auditor) task(tx *pgdb.Tx, id dap.TaskID) error {
 		a.add("task %v: its batches have other reports than its replay runs", id)
 	}
 	if err := a.jobs(tx, t); err != nil {
+		return err
+	}
+	if err := a.noise(tx, t); err != nil {
 		return err
 	}
 	return a.resources(tx, t)
@@ -274,29 +284,41 @@ func compareBatches(a, b store.Batch) int {
 // runs checks that each run is what was written and none shares an id with another, and
 // adds their ids to a checksum. It counts them.
 func (a *auditor) runs(tx *pgdb.Tx, t *task, sum *dap.Checksum) (ids uint64, err error) {
-	rs, err := a.s.load(tx, t.row)
+	rs, err := a.s.load(tx, t)
 	if err != nil {
-		a.add("task %v: %v", t.id, err)
-		return 0, nil
+		return 0, err
 	}
-	seen := make(map[segment.ReportID]struct{})
-	for row, r := range rs {
+	for _, row := range slices.Sorted(maps.Keys(rs.heads)) {
 		var digest segment.SetDigest
-		for i := range r.len() {
-			id := segment.ReportID(r.at(i))
-			if _, twice := seen[id]; twice || !r.in.Contains(id) || i > 0 && bytes.Compare(r.at(i-1), r.at(i)) >= 0 {
-				a.add("task %v: run %d has an id twice, or out of order", t.id, row)
-				break
+		want := rs.heads[row].digest
+		rs, err = a.s.readWhole(tx, t, rs, []int64{row}, func(_ int64, ids []byte) {
+			for id := range slices.Chunk(ids, idSize) {
+				digest.Put(&a.s.setKey, segment.ReportID(id))
 			}
-			seen[id] = struct{}{}
-			digest.Put(&a.s.setKey, id)
-			sum.Add(dap.ReportID(id))
+		})
+		if err != nil {
+			return 0, err
 		}
-		if digest != r.digest {
-			a.add("task %v: run %d is not what was written", t.id, row)
+		if rs.bad[row] == nil && digest != want {
+			a.add("task %v: run %d has another digest than its ids", t.id, row)
 		}
 	}
-	return uint64(len(seen)), nil
+	if len(rs.bad) > 0 {
+		a.add("task %v: %s", t.id, rs.told().Why)
+	}
+	var last []byte
+	twice := false
+	_, err = a.s.ascend(tx, t, rs, segment.AllIDs, func(id []byte) bool {
+		twice = twice || bytes.Equal(id, last)
+		last = id
+		sum.Add(dap.ReportID(id))
+		ids++
+		return true
+	})
+	if twice {
+		a.add("task %v: an id is in two runs", t.id)
+	}
+	return ids, err
 }
 
 // resources checks what was released and is still there.

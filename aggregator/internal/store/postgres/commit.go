@@ -43,6 +43,7 @@ type folded struct {
 	verdict []dap.ReportError
 	total   commits.Tally
 	parts   []commits.Part
+	crowd   // of the last attempt
 }
 
 // settle is one commit. A first transaction claims its ids, and a second one judges, folds
@@ -87,7 +88,7 @@ func (s *Store) settle(ctx context.Context, id dap.TaskID, d *deed) error {
 				if err != nil {
 					return err
 				}
-				once = &folded{verdict, total, parts}
+				once = &folded{verdict: verdict, total: total, parts: parts}
 			} else if !slices.Equal(once.verdict, verdict) {
 				return errors.New("a batch was closed, or reports were aggregated, while the commit was tried again: ask again")
 			}
@@ -101,10 +102,7 @@ func (s *Store) settle(ctx context.Context, id dap.TaskID, d *deed) error {
 		})
 		switch {
 		case err == nil && !done:
-			if f != nil && f.due {
-				// A merge that fails is due again at the next commit.
-				_ = s.merge(ctx, f.task)
-			}
+			s.tidy(ctx, id, once.crowd, f != nil && f.due)
 			return nil
 		case errors.Is(err, store.ErrUnknown):
 			return err // the flight ends with its transaction, or by the clock
@@ -182,7 +180,8 @@ func (t *task) scanBatch(r pgdb.Row, before ...any) (b store.Batch, err error) {
 }
 
 // appendTo writes what all commits write. Each row is a new one.
-func (s *Store) appendTo(tx *pgdb.Tx, t *task, d *deed, key *datakey.Key, f *folded) error {
+func (s *Store) appendTo(tx *pgdb.Tx, t *task, d *deed, key *datakey.Key, f *folded) (err error) {
+	f.crowd = crowd{}
 	if err := s.appendParts(tx, t, d.commit, key, f); err != nil {
 		return err
 	}
@@ -193,7 +192,7 @@ func (s *Store) appendTo(tx *pgdb.Tx, t *task, d *deed, key *datakey.Key, f *fol
 		}
 	}
 	if len(kept) > 0 {
-		if err := s.newRun(ascending(kept)).put(tx, t.row); err != nil {
+		if err := s.putRun(tx, t, ascending(kept)); err != nil {
 			return err
 		}
 	}
@@ -205,7 +204,8 @@ func (s *Store) appendTo(tx *pgdb.Tx, t *task, d *deed, key *datakey.Key, f *fol
 	for _, code := range slices.Sorted(maps.Keys(f.total.Rejected)) {
 		counts.add(tallyRejected, code, f.total.Rejected[code])
 	}
-	return counts.put(tx, t)
+	f.tallies, err = counts.put(tx, t)
+	return err
 }
 
 // appendParts makes the batches that there are not yet, ascending, and adds to each.
@@ -238,8 +238,13 @@ func (s *Store) appendParts(tx *pgdb.Tx, t *task, c *store.Commit, key *datakey.
 		if p.Reports == 0 {
 			continue
 		}
-		if err := t.putPart(tx, key, rows[c.Batches[i]], c.Batches[i], p); err != nil {
+		row := rows[c.Batches[i]]
+		n, err := t.putPart(tx, key, row, c.Batches[i], p)
+		if err != nil {
 			return err
+		}
+		if n >= partsMost {
+			f.batches = append(f.batches, row)
 		}
 	}
 	return nil
@@ -254,10 +259,12 @@ func (x *tallies) add(kind int, code dap.ReportError, reports uint64) {
 	}
 }
 
-func (x *tallies) put(tx *pgdb.Tx, t *task) error {
+// put says whether there are many of the task.
+func (x *tallies) put(tx *pgdb.Tx, t *task) (many bool, err error) {
 	if len(x.kinds) == 0 {
-		return nil
+		return false, nil
 	}
-	_, err := tx.Exec("put-tally", t.row, x.kinds, x.codes, x.reports)
-	return err
+	var before int
+	_, err = tx.One("put-tally", []any{t.row, x.kinds, x.codes, x.reports, talliesMost}, &before)
+	return before >= talliesMost, err
 }

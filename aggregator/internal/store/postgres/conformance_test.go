@@ -5,7 +5,10 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,8 +47,12 @@ func (p partial) Close() error {
 	return p.Store.Close()
 }
 
-// rest has what the suite calls before each test: of logs and files, which there are not.
-type rest struct{ store.Engine }
+// rest has what the suite calls before each test: of logs, which there are not, nor is there
+// a registry yet.
+type rest struct {
+	store.Leader
+	store.Registry
+}
 
 func (rest) BeginLogs(context.Context, []segment.Begun) error   { return nil }
 func (rest) BegunLogs(context.Context) ([]segment.Begun, error) { return nil, nil }
@@ -69,6 +76,8 @@ type harness struct {
 	fs   disk.FS
 	fail *disk.Failpoints
 	all  []*postgres.Store // that are open
+
+	attempts int // at a transaction; zero is the default
 }
 
 func (h *harness) FS() disk.FS                  { return h.fs }
@@ -76,27 +85,116 @@ func (h *harness) Failpoints() *disk.Failpoints { return h.fail }
 
 func (h *harness) Open(t *testing.T) store.Engine {
 	t.Helper()
-	e := open(t, h.Schema)
+	e := openWith(t, h.Schema, func(o *postgres.Options) {
+		o.Database.Failpoints, o.Database.Prefix, o.Database.Attempts = h.fail, "store", h.attempts
+	})
 	h.all = append(h.all, e)
 	return partial{Store: e, all: &h.all}
 }
 
 func (h *harness) Beside(t *testing.T) store.Engine { return h.Open(t) }
 
+// Noise counts the releases whose noise has rows.
+func (h *harness) Noise(t *testing.T) (n int) {
+	t.Helper()
+	c := connect(t, h.Schema, h.Owner)
+	if err := c.QueryRow(t.Context(), "SELECT count(DISTINCT noise) FROM noise_part").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 // open migrates as the owner and opens a handle of the replicas' role.
 func open(t testing.TB, s *pgtest.Schema) *postgres.Store {
+	t.Helper()
+	return openWith(t, s, func(*postgres.Options) {})
+}
+
+func openWith(t testing.TB, s *pgtest.Schema, change func(o *postgres.Options)) *postgres.Store {
 	t.Helper()
 	opt := options(s)
 	if err := postgres.Migrate(t.Context(), opt.Database); err != nil {
 		t.Fatal(err)
 	}
 	opt.Database.Connection, opt.Database.Connections = s.Service, 4
+	change(&opt)
 	e, err := postgres.Open(t.Context(), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = e.Close() })
 	return e
+}
+
+// transactions are those of a helper that write.
+var transactions = []string{
+	"take-off", "commit-job", "advance-job", "create-resource", "delete-resource", "fail-resource", "release", "put-task", "retire-task",
+	"sweep-task", "merge-runs", "merge-parts", "sum-tallies", "give-up",
+}
+
+// storm has the answer to each transaction's commit lost now and then. Where the server is
+// to be killed, it is after the commit, and before others.
+func (h *harness) storm(seed uint64, odds int, kill func()) {
+	var mu sync.Mutex
+	rng := rand.New(rand.NewPCG(seed, 3))
+	struck := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return rng.IntN(odds) == 0
+	}
+	for _, name := range transactions {
+		h.fail.Arm("store."+name+".after-commit", 0, func() error {
+			if !struck() {
+				return nil
+			}
+			if kill != nil {
+				kill()
+			}
+			return storetest.ErrFault
+		})
+		if kill != nil {
+			h.fail.Arm("store."+name+".before-commit", 0, func() error {
+				if struck() {
+					kill()
+				}
+				return nil
+			})
+		}
+	}
+}
+
+// TestInterleaved: two replicas, through faults between them and the store, and answers to
+// commits that are lost in the store itself.
+func TestInterleaved(t *testing.T) {
+	seed := uint64(0)
+	storetest.InterleaveHelper(t, 4, func(t *testing.T) storetest.Harness {
+		h := &harness{Schema: pgtest.New(t), fs: disktest.NewMem(1), fail: new(disk.Failpoints)}
+		h.storm(atomic.AddUint64(&seed, 1), 12, nil)
+		return h
+	})
+}
+
+// TestInterleavedCrashes: and a server that is killed, before commits and after them.
+func TestInterleavedCrashes(t *testing.T) {
+	storetest.InterleaveHelper(t, 1, func(t *testing.T) storetest.Harness {
+		server := pgtest.NewServer(t)
+		h := &harness{Schema: server.Schema(t), fs: disktest.NewMem(1), fail: new(disk.Failpoints), attempts: 200}
+		var mu sync.Mutex
+		crashes := 0
+		h.storm(1, 30, func() {
+			mu.Lock()
+			defer mu.Unlock()
+			if crashes++; crashes <= 8 {
+				server.Crash(t, func() {})
+			}
+		})
+		t.Cleanup(func() {
+			if crashes < 8 {
+				t.Errorf("the server was killed %d times, want 8", crashes)
+			}
+		})
+		return h
+	})
 }
 
 func TestConformance(t *testing.T) {

@@ -1,11 +1,9 @@
 // Package postgres keeps what one aggregator has in PostgreSQL, for any number of
-// replicas. It is to be an engine of [store.Engine] and is not one yet, and no product
-// uses it: it has the schema, what a helper does and what a leader does, which is
-// [store.Helper], [store.Resources], [store.Jobs], [datakey.Book], of [store.Releases] all
-// but noise that is correlated over releases, and of [store.Tasks] all but the end of a
-// task. There is no mending, parts and tallies stay as many as they come, and all runs of a
-// task are read into memory at once. Package pgdb runs its transactions, and package pgtest
-// its tests.
+// replicas. It is to be an engine of [store.Engine] and is not one yet: it does what a
+// helper does, which is [store.Tasks], [store.Helper], [store.Resources], [store.Releases],
+// [store.Replay], [store.Watch], [store.Files] and [datakey.Book], and what a leader does
+// with slices, [store.Jobs]. Package pgdb runs its transactions, and package pgtest its
+// tests.
 //
 // # Uploads
 //
@@ -38,6 +36,21 @@
 // be there still: it may have expired, or have gone with a crash of the server. If it is
 // gone the commit begins again, with the fold that it has, and fails where the verdicts
 // have become others.
+//
+// # Replay protection
+//
+// A commit appends its ids as a run, and runs of about one size become one. A replica has a
+// filter and the first id of each page in memory, some two bytes for each id, and reads pages
+// of 256 ids: one for each id that is aggregated already, and one for some 700 others and
+// runs. Both the memory and each page are proven by hashes in the row before they are used;
+// a run that fails lets no commit of its task go on that could lean on it, until it is
+// mended with the ids that its digest proves.
+//
+// # Tidying
+//
+// A commit that finds many parts in a batch, many runs or many tallies makes few of them
+// once it is answered, in transactions that take back what they replace: of two replicas
+// that do so the second finds nothing left. Tokens of old transactions go by the way.
 //
 // # Callbacks
 //

@@ -17,8 +17,7 @@ import (
 type flight struct {
 	token [16]byte
 	seen  []bool // of each id: it is aggregated already
-	task  int64
-	due   bool // a merge of the task's runs
+	due   bool   // a merge of the task's runs
 }
 
 const (
@@ -86,14 +85,11 @@ func (f *flight) enter(tx *pgdb.Tx, s *Store, id dap.TaskID, ids []dap.ReportID,
 	if err != nil || busy {
 		return busy, err
 	}
-	rs, err := s.load(tx, t.row)
+	seen, rs, err := s.look(tx, t, ids, false)
 	if err != nil {
 		return false, err
 	}
-	f.task, f.due, f.seen = t.row, rs.plan() != nil, make([]bool, len(ids))
-	for i, id := range ids {
-		f.seen[i] = rs.has(id)
-	}
+	f.seen, f.due = seen, rs.plan() != nil
 	_, err = tx.Exec("put-flight", f.token[:], t.row, mine, int(flightTime/time.Second))
 	return false, err
 }

@@ -4,9 +4,12 @@ package postgres_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +20,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
 	"github.com/starling-agg/starling/aggregator/internal/store/storetest"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/correlated"
 	"github.com/starling-agg/starling/internal/releases"
 	"github.com/starling-agg/starling/vdaf"
 )
@@ -27,6 +31,9 @@ type helper struct {
 	a, b  *postgres.Store
 	task  *store.Task
 	owner session
+
+	series *store.Series              // of the next release; may be nil
+	built  func(share *vdaf.AggShare) // called with what is released; may be nil
 }
 
 func newHelper(t *testing.T) *helper {
@@ -91,7 +98,11 @@ func (h *helper) release(e *postgres.Store, sel *store.Selection, count uint64, 
 	is(h.t, err, nil)
 	_, err = e.Release(h.t.Context(), &store.Release{
 		Resource: r.ID, Task: h.task.ID, Kind: store.KindShare, Selection: *sel, Count: count, Checksum: checksum,
-		Build: func(*vdaf.AggShare, store.Frozen, []int64) ([]byte, *store.Kept, error) {
+		Series: h.series, Draw: func(*vdaf.AggShare, store.Frozen) ([]int64, error) { return make([]int64, storetest.Elements), nil },
+		Build: func(share *vdaf.AggShare, _ store.Frozen, _ []int64) ([]byte, *store.Kept, error) {
+			if h.built != nil {
+				h.built(share)
+			}
 			return []byte("share"), kept, nil
 		},
 	})
@@ -169,14 +180,268 @@ func TestPartIsDamaged(t *testing.T) {
 	}
 }
 
-// TestRunIsDamaged: a run that is not what was written lets no commit of its task go on.
+// TestRunIsDamaged: of what a run had that is not what was written, no commit says whether
+// it is aggregated, and it is mended with its very ids and no others.
 func TestRunIsDamaged(t *testing.T) {
+	ctx := t.Context()
+	for what, x := range map[string]struct {
+		sql     string
+		another bool // a report that is not aggregated is not told either
+	}{
+		"ids":    {"UPDATE run SET ids = decode(repeat('00', length(ids)), 'hex')", false},
+		"filter": {"UPDATE run SET filter = decode(repeat('00', length(filter)), 'hex')", true},
+		"pages":  {"UPDATE run SET pages = decode(repeat('00', length(pages)), 'hex')", true},
+		"sum":    {"UPDATE run SET sum = decode(repeat('00', length(sum)), 'hex')", true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			h := newHelper(t)
+			h.answered(h.a, "one", "r000", h.commit(0, 1, 2))
+			h.owner.ok(x.sql)
+			if all, err := h.b.Damaged(ctx, h.task.ID); err != nil || len(all) != 0 {
+				t.Errorf("damage that was not met: %v, %v", all, err)
+			}
+			_, err := h.answer(h.b, "another", h.commit(3))
+			if is(t, err, map[bool]error{true: store.ErrDamaged}[x.another]); !x.another {
+				h.aggregated(4)
+			}
+			_, err = h.answer(h.b, "again", h.commit(1))
+			is(t, err, store.ErrDamaged)
+			h.audit("run 1")
+			count := 3
+			if !x.another {
+				count++
+			}
+			for _, e := range []*postgres.Store{h.a, h.b} {
+				all, err := e.CheckReplay(ctx, h.task.ID)
+				if is(t, err, nil); len(all) != 1 || all[0].IDs != 3 || all[0].Files != 1 {
+					t.Fatalf("damaged are %+v", all)
+				}
+				if same, err := e.Damaged(ctx, h.task.ID); err != nil || len(same) != 1 || same[0] != all[0] {
+					t.Errorf("%+v, %v", same, err)
+				}
+			}
+			all, err := h.a.Damaged(ctx, h.task.ID)
+			is(t, err, nil)
+			ids := func(numbers ...int) (ids []dap.ReportID) {
+				for _, n := range numbers {
+					ids = append(ids, storetest.ReportID(n))
+				}
+				return ids
+			}
+			is(t, h.a.Mend(ctx, h.task.ID, [32]byte{1}, ids(0, 1, 2)), store.ErrNotFound)
+			for _, wrong := range [][]dap.ReportID{ids(0, 1), ids(0, 1, 4), ids(0, 1, 2, 2), ids(0, 1, 2, 3), nil} {
+				is(t, h.a.Mend(ctx, h.task.ID, all[0].Sum, wrong), store.ErrMismatch)
+			}
+			is(t, h.a.Mend(ctx, h.task.ID, all[0].Sum, ids(2, 0, 1)), nil)
+			is(t, h.b.Mend(ctx, h.task.ID, all[0].Sum, ids(0, 1, 2)), store.ErrNotFound)
+			for _, e := range []*postgres.Store{h.a, h.b} {
+				if all, err := e.CheckReplay(ctx, h.task.ID); err != nil || len(all) != 0 {
+					t.Errorf("%+v, %v", all, err)
+				}
+			}
+			h.answered(h.b, "now", "r2", h.commit(1))
+			h.aggregated(uint64(count))
+			h.audit("")
+		})
+	}
+}
+
+// TestManyIDs: of more ids than a page or a statement has, each is known by whatever way
+// one asks, at a handle that read them from the rows and at the one that wrote them.
+func TestManyIDs(t *testing.T) {
+	ctx := t.Context()
 	h := newHelper(t)
-	h.answered(h.a, "one", "r000", h.commit(0, 1, 2))
-	h.owner.ok("UPDATE run SET ids = decode(repeat('00', length(ids)), 'hex')")
-	_, err := h.answer(h.b, "two", h.commit(3))
-	is(t, err, store.ErrDamaged)
-	h.audit("run 1 is not what was written")
+	const jobs, each = 10, 3000
+	id := func(n int) dap.ReportID {
+		sum := sha256.Sum256(binary.BigEndian.AppendUint64(nil, uint64(n)))
+		return dap.ReportID(sum[:16])
+	}
+	all := make([]dap.ReportID, jobs*each)
+	for n := range all {
+		all[n] = id(n)
+	}
+	for n := range jobs {
+		c := &store.Commit{Task: h.task.ID, Batches: []store.Batch{{Start: 10}}}
+		for _, id := range all[n*each : (n+1)*each] {
+			c.Candidates = append(c.Candidates, store.Candidate{ID: id, Time: 10})
+		}
+		c.Fold = func([]dap.ReportError) ([]*vdaf.AggShare, error) {
+			return []*vdaf.AggShare{h.task.VDAF.NewAggShare()}, nil
+		}
+		_, err := h.answer(h.a, fmt.Sprint(n), c)
+		is(t, err, nil)
+	}
+	h.aggregated(jobs * each)
+	h.audit("")
+	ask := slices.Clone(all[:5000])
+	for n := range 5000 {
+		ask = append(ask, id(jobs*each+n))
+	}
+	for _, e := range []*postgres.Store{h.a, h.b} {
+		for _, look := range []func(context.Context, dap.TaskID, []dap.ReportID) ([]bool, error){e.Seen, e.Aggregated} {
+			seen, err := look(ctx, h.task.ID, ask)
+			is(t, err, nil)
+			for n, seen := range seen {
+				if seen != (n < 5000) {
+					t.Fatalf("id %d is seen: %v", n, seen)
+				}
+			}
+		}
+		slices.SortFunc(all, func(a, b dap.ReportID) int { return bytes.Compare(a[:], b[:]) })
+		got, err := e.AggregatedIDs(ctx, h.task.ID, all[100], all[len(all)-100], 1<<20)
+		if is(t, err, nil); !slices.Equal(got, all[100:len(all)-99]) {
+			t.Fatalf("%d ids of a range", len(got))
+		}
+		got, err = e.AggregatedIDs(ctx, h.task.ID, dap.ReportID{}, all[len(all)-1], 10)
+		if is(t, err, nil); !slices.Equal(got, all[:10]) {
+			t.Fatalf("the first ids are %v", got)
+		}
+	}
+}
+
+// TestTidy: many commits leave few parts and tallies, which say the same.
+func TestTidy(t *testing.T) {
+	h := newHelper(t)
+	const jobs = 140
+	for n := range jobs {
+		h.answered([]*postgres.Store{h.a, h.b}[n%2], fmt.Sprint(n), "r0", h.commit(n))
+	}
+	h.aggregated(jobs)
+	h.audit("")
+	for table, most := range map[string]int{"part": 34, "tally": 132} {
+		var rows int
+		if err := h.owner.QueryRow(t.Context(), "SELECT count(*) FROM "+table).Scan(&rows); err != nil || rows > most {
+			t.Errorf("%d rows in %s, %v", rows, table, err)
+		}
+	}
+	numbers := make([]int, jobs)
+	for n := range numbers {
+		numbers[n] = n
+	}
+	var sum []int64
+	h.built = func(share *vdaf.AggShare) {
+		sum, _ = h.task.VDAF.Unshard([]*vdaf.AggShare{share, h.task.VDAF.NewAggShare()})
+	}
+	_, err := h.release(h.b, storetest.Interval(10, 1), jobs, checksum(numbers...), nil)
+	is(t, err, nil)
+	for n, v := range sum {
+		if want := n < jobs; v != 0 != want || v > 1 {
+			t.Fatalf("report %d counts %d times", n, v)
+		}
+	}
+	h.audit("")
+}
+
+// TestHelperRetires: a task that has ended takes nothing more at any replica, and all of it
+// goes but its counts and the ledger; another keeps its own.
+func TestHelperRetires(t *testing.T) {
+	ctx := t.Context()
+	h := newHelper(t)
+	other := storetest.Task(t, dap.TimeInterval, 2)
+	ended := *h.task
+	ended.End = storetest.Epoch
+	for _, e := range []*postgres.Store{h.a, h.b} {
+		is(t, e.PutTask(ctx, other), nil)
+		is(t, e.PutTask(ctx, &ended), nil)
+	}
+	first := h.task
+	h.task = other
+	h.answered(h.a, "other", "r00", h.commit(40, 41))
+	h.task = first
+	h.answered(h.a, "one", "r00000", h.commit(0, 1, 2, 3, 4))
+	h.answered(h.b, "two", "r0", storetest.Commit(t, first, []store.Batch{{Start: 11}}, []dap.Time{11}, [][]int{{5}}))
+	kept := &store.Kept{Key: 1, Box: []byte("sealed"), Asked: []byte("asked")}
+	is(t, h.a.NoteDataKey(ctx, datakey.SetID{1}, datakey.Record{Serial: 1, From: storetest.Epoch, Until: storetest.Epoch.Add(time.Hour)}), nil)
+	_, err := h.release(h.a, storetest.Interval(10, 1), 5, checksum(0, 1, 2, 3, 4), kept)
+	is(t, err, nil)
+	waits, _, err := h.a.Create(ctx, store.KindAggregation, first.ID, "", []byte("waits"), true, nil, storetest.Epoch)
+	is(t, err, nil)
+	is(t, h.a.Retire(ctx, first.ID, storetest.Epoch.Add(-1)), store.ErrBusy)
+	is(t, h.a.Retire(ctx, other.ID, storetest.Epoch.Add(9e15)), store.ErrBusy)
+	is(t, h.a.Retire(ctx, dap.TaskID{9}, storetest.Epoch), store.ErrNotFound)
+	if _, err := h.b.Sweep(ctx, first.ID, 100); err == nil {
+		t.Error("swept what is not retired")
+	}
+	is(t, h.a.Retire(ctx, first.ID, storetest.Epoch), nil)
+	is(t, h.b.Retire(ctx, first.ID, storetest.Epoch.Add(time.Hour)), nil)
+	_, err = h.b.CommitJob(ctx, waits, h.commit(7), func([]dap.ReportError) ([]byte, error) { return nil, nil })
+	is(t, err, store.ErrNotFound)
+	steps := 0
+	for more := true; more; steps++ {
+		more, err = []*postgres.Store{h.a, h.b}[steps%2].Sweep(ctx, first.ID, 2)
+		is(t, err, nil)
+		h.audit("")
+	}
+	if more, err := h.a.Sweep(ctx, first.ID, 2); more || err != nil || steps < 3 {
+		t.Errorf("after %d steps: %v, %v", steps, more, err)
+	}
+	for from, want := range map[string]int{
+		"run WHERE task = 1": 0, "batch WHERE task = 1": 0, "resource WHERE task = 1": 0, "generation WHERE task = 1": 0, "kept": 0, "part": 1,
+	} {
+		var left int
+		if err := h.owner.QueryRow(ctx, "SELECT count(*) FROM "+from).Scan(&left); err != nil || left != want {
+			t.Errorf("%d rows are left in %s, want %d, %v", left, from, want, err)
+		}
+	}
+	c, err := h.b.Counts(ctx, first.ID)
+	if is(t, err, nil); c.Acknowledged != 6 || c.Aggregated != 6 || c.Collected != 5 {
+		t.Errorf("counts are %+v", c)
+	}
+	if l, err := h.b.Ledger(ctx, first.ID); err != nil || l.Length != 1 {
+		t.Errorf("%+v, %v", l, err)
+	}
+	h.task = other
+	h.answered(h.b, "again", "r22", h.commit(40, 41))
+	h.audit("")
+	h.owner.ok("INSERT INTO batch (task, bucket) VALUES (1, 5)")
+	h.audit("retired and swept, and rows of it are left")
+}
+
+// TestNoiseIsDamaged: noise that is not what was written is leaned on by no release.
+func TestNoiseIsDamaged(t *testing.T) {
+	for what, sql := range map[string]string{
+		"box":  "UPDATE noise_part SET box = decode(repeat('00', length(box)), 'hex')",
+		"gone": "DELETE FROM noise_part",
+		"name": "UPDATE noise SET first = first - 1",
+	} {
+		t.Run(what, func(t *testing.T) {
+			h := newHelper(t)
+			is(t, h.correlate(h.a, 10, 0), nil)
+			h.audit("")
+			h.owner.ok(sql)
+			h.audit("the noise of its release")
+			if err := h.correlate(h.b, 11, 5); err == nil {
+				t.Fatal("a release leaned on it")
+			}
+		})
+	}
+}
+
+// correlate releases five reports of a bucket with noise that is correlated with that of
+// the bucket before.
+func (h *helper) correlate(e *postgres.Store, bucket dap.Time, first int) error {
+	h.t.Helper()
+	strategy, err := correlated.SquareRoot(3, 4)
+	is(h.t, err, nil)
+	c := storetest.Commit(h.t, h.task, []store.Batch{{Start: bucket}}, []dap.Time{bucket}, [][]int{{first, first + 1, first + 2, first + 3, first + 4}})
+	h.answered(e, fmt.Sprint(bucket), "r00000", c)
+	h.series = &store.Series{Rule: correlated.Series{Strategy: strategy, Separation: 4, Rounds: 9}, Units: 1}
+	_, err = h.release(e, storetest.Interval(bucket, 1), 5, checksum(first, first+1, first+2, first+3, first+4), nil)
+	return err
+}
+
+// TestOutcomesAreForgotten: what is remembered of old transactions goes, and the rest stays.
+func TestOutcomesAreForgotten(t *testing.T) {
+	h := newHelper(t)
+	old := binary.BigEndian.AppendUint64(nil, uint64(time.Now().Add(-3*time.Hour).UnixMilli()))[2:]
+	token := fmt.Sprintf("decode('%x', 'hex')", append(old, make([]byte, 10)...))
+	h.owner.ok("INSERT INTO outcome (token, done) VALUES (" + token + ", true)")
+	is(t, h.a.Bury(t.Context()), nil)
+	var late, others int
+	is(t, h.owner.QueryRow(t.Context(), "SELECT count(*) FILTER (WHERE token = "+token+"), count(*) FROM outcome").Scan(&late, &others), nil)
+	if late != 0 || others == 0 {
+		t.Errorf("%d old outcomes are kept, and %d others", late, others)
+	}
 }
 
 // TestRunsMerge: many commits leave few runs, at whatever replica, and each id is known to

@@ -211,7 +211,7 @@ func (s *Store) Bury(ctx context.Context) error {
 		}
 		more = len(names) == buried
 	}
-	return nil
+	return s.forget(ctx)
 }
 
 // buryRows takes objects without a slice away, of some that have lost one. Each transaction

@@ -135,7 +135,8 @@ func (s *Store) SetAside(ctx context.Context, j *store.Job, list []int, code dap
 func (t *task) reject(tx *pgdb.Tx, code dap.ReportError, reports uint64) error {
 	var counts tallies
 	counts.add(tallyRejected, code, reports)
-	return counts.put(tx, t)
+	_, err := counts.put(tx, t)
+	return err
 }
 
 // SaveSent records what is about to be sent; see [store.Leader].

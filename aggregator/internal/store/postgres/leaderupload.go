@@ -170,6 +170,7 @@ func (s *Store) AddRefused(ctx context.Context, id dap.TaskID, refused map[dap.R
 			}
 			counts.add(tallyRefused, code, refused[code])
 		}
-		return counts.put(tx, t)
+		_, err = counts.put(tx, t)
+		return err
 	})
 }

@@ -1,13 +1,13 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
-	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
+	"github.com/starling-agg/starling/dap"
 )
 
 // The shape of a task's runs. Runs of about one size become one when there are mergeFan of
@@ -19,8 +19,8 @@ const (
 	mergeMost  = 1 << 18
 )
 
-// errMerged: another replica has merged some of the runs.
-var errMerged = errors.New("the runs are merged already")
+// errMerged: another replica has merged some of the rows.
+var errMerged = errors.New("the rows are merged already")
 
 // tier is 0 up to mergeLeast ids, and one more for each mergeFan times as many.
 func tier(ids int) (t int) {
@@ -31,11 +31,11 @@ func tier(ids int) (t int) {
 }
 
 // plan is a merge that is due: the rows that become one; nil if there is none.
-func (rs runs) plan() (rows []int64) {
+func (rs *runs) plan() (rows []int64) {
 	tiers := make(map[int][]int64)
-	for row, r := range rs {
-		if r.len() <= mergeMost/mergeFan {
-			at := tier(r.len())
+	for row, h := range rs.heads {
+		if h.count <= mergeMost/mergeFan {
+			at := tier(h.count)
 			tiers[at] = append(tiers[at], row)
 		}
 	}
@@ -53,52 +53,53 @@ func (rs runs) plan() (rows []int64) {
 	return nil
 }
 
-// merge makes few runs of many where that is due. Commits go on meanwhile, and so may the
-// merges of other replicas: whoever takes a row away first has merged it.
-func (s *Store) merge(ctx context.Context, task int64) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flightTime)
-	defer cancel()
-	for {
-		var rs runs
-		err := s.view(ctx, "read-runs", func(tx *pgdb.Tx) (err error) {
-			rs, err = s.load(tx, task)
-			return err
-		})
-		rows := rs.plan()
-		if err != nil || rows == nil {
-			return err
-		}
-		into := rs.union(rows)
-		err = s.update(ctx, "merge-runs", func(tx *pgdb.Tx) error {
-			n, err := tx.Exec("drop-runs", task, rows)
+// mergeRuns makes few runs of many where that is due. Commits go on meanwhile, and so may
+// the merges of other replicas: whoever takes a row away first has merged it.
+func (s *Store) mergeRuns(ctx context.Context, task dap.TaskID) error {
+	for more := true; more; {
+		err := s.update(ctx, "merge-runs", func(tx *pgdb.Tx) error {
+			more = false
+			t, err := live(tx, sharing, task)
+			if err != nil {
+				return err
+			}
+			rs, err := s.load(tx, t)
+			if err != nil {
+				return err
+			}
+			rows := rs.plan()
+			if rows == nil {
+				return nil
+			}
+			var ids []dap.ReportID
+			damaged := len(rs.bad)
+			rs, err = s.readWhole(tx, t, rs, rows, func(_ int64, all []byte) {
+				for id := range slices.Chunk(all, idSize) {
+					ids = append(ids, dap.ReportID(id))
+				}
+			})
+			if more = true; err != nil || len(rs.bad) > damaged { // these are left out next time
+				return err
+			}
+			n, err := tx.Exec("drop-runs", t.row, rows)
 			if err != nil {
 				return err
 			}
 			if n != int64(len(rows)) {
 				return errMerged
 			}
-			return into.put(tx, task)
+			all := ascending(ids)
+			if len(all) != len(ids)*idSize {
+				return fmt.Errorf("task %v: internal error: an id is in two runs", task)
+			}
+			return s.putRun(tx, t, all)
 		})
-		if err != nil && !errors.Is(err, errMerged) {
+		switch {
+		case errors.Is(err, errMerged) || errors.Is(err, errChanging):
+			more = true
+		case err != nil:
 			return err
 		}
 	}
-}
-
-// union is a run of the ids of those rows, which have none in common.
-func (rs runs) union(rows []int64) *run {
-	all := &run{in: segment.AllIDs}
-	var ids []segment.ReportID
-	for _, row := range rows {
-		r := rs[row]
-		for i := range r.len() {
-			ids = append(ids, segment.ReportID(r.at(i)))
-		}
-		all.digest.Add(r.digest)
-	}
-	slices.SortFunc(ids, func(a, b segment.ReportID) int { return bytes.Compare(a[:], b[:]) })
-	for _, id := range ids {
-		all.ids = append(all.ids, id[:]...)
-	}
-	return all
+	return nil
 }

@@ -62,16 +62,17 @@ func (t *task) sum(p *partRow, box []byte) []byte {
 	return h.Sum(nil)
 }
 
-// putPart appends what a commit adds to a batch.
-func (t *task) putPart(tx *pgdb.Tx, key *datakey.Key, batch int64, of store.Batch, p commits.Part) error {
+// putPart appends what a commit adds to a batch, and says how many parts that had, as far as
+// partsMost.
+func (t *task) putPart(tx *pgdb.Tx, key *datakey.Key, batch int64, of store.Batch, p commits.Part) (before int, err error) {
 	row := &partRow{
 		batch: batch, of: of, reports: p.Reports, first: uint64(p.First), last: uint64(p.Last), checksum: p.Checksum, key: key.Serial,
 	}
 	share := p.Share.Append(nil)
 	defer clear(share)
 	box := key.Seal(t.name(row), share)
-	_, err := tx.Exec("put-part", batch, row.reports, row.first, row.last, row.checksum[:], row.key, box, t.sum(row, box))
-	return err
+	_, err = tx.One("put-part", []any{batch, row.reports, row.first, row.last, row.checksum[:], row.key, box, t.sum(row, box), partsMost}, &before)
+	return before, err
 }
 
 // open is the share of a row that is what was written.

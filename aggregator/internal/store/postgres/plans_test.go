@@ -48,9 +48,11 @@ var plans = map[string]struct {
 	"flights":               {"flight_task", []any{int64(7)}},
 	"put-flight":            {"Insert on", []any{make([]byte, 16), int64(7), make([]byte, 16), int64(60)}},
 	"drop-flight":           {"flight_pkey", []any{make([]byte, 16)}},
-	"put-run":               {"Insert on", []any{int64(7), make([]byte, 16), make([]byte, 16), int64(1), make([]byte, 16), make([]byte, 32), make([]byte, 32)}},
+	"put-run":               {"Insert on", []any{int64(7), int64(1), make([]byte, 16), make([]byte, 48), []byte{}, make([]byte, 32), make([]byte, 32)}},
 	"run-ids":               {"run_task", []any{int64(7)}},
-	"runs":                  {"run_", []any{int64(7), []int64{7, 1007}}},
+	"run-heads":             {"run_", []any{int64(7), []int64{7, 1007}}},
+	"run-pages":             {"run_", []any{int64(7), []int64{7, 1007}, []int64{0, 0}}},
+	"run-ids-of":            {"run_", []any{int64(7), []int64{7, 1007}}},
 	"drop-runs":             {"run_", []any{int64(7), []int64{7, 1007}}},
 	"shut-buckets":          {"release_interval", []any{int64(7), []int64{10, 20}}},
 	"shut-ids":              {"release_task_view_batch_id_key", []any{int64(7), [][]byte{make([]byte, 32)}}},
@@ -58,8 +60,26 @@ var plans = map[string]struct {
 	"put-ids":               {"Insert on", []any{int64(7), [][]byte{make([]byte, 32)}}},
 	"find-buckets":          {"batch_task_bucket_key", []any{int64(7), []int64{10, 20}}},
 	"find-ids":              {"batch_task_batch_id_key", []any{int64(7), [][]byte{make([]byte, 32)}}},
-	"put-part":              {"Insert on", []any{int64(7), int64(1), int64(1), int64(1), make([]byte, 32), int64(1), []byte{}, make([]byte, 32)}},
-	"put-tally":             {"Insert on", []any{int64(7), []int64{0}, []int64{0}, []int64{5}}},
+	"put-part":              {"Insert on", []any{int64(7), int64(1), int64(1), int64(1), make([]byte, 32), int64(1), []byte{}, make([]byte, 32), int64(32)}},
+	"put-tally":             {"Insert on", []any{int64(7), []int64{0}, []int64{0}, []int64{5}, int64(128)}},
+	"sum-tallies":           {"tally_task", []any{int64(7)}},
+	"batch-name":            {"batch_pkey", []any{int64(7)}},
+	"parts-to-sum":          {"part_batch", []any{int64(7), int64(64)}},
+	"drop-parts-of":         {"part_pkey", []any{[]int64{7, 8}}},
+	"latest-noise":          {"noise_", []any{int64(7)}},
+	"put-noise":             {"Insert on", []any{int64(7), int64(30001), int64(30002), int64(5), int64(1)}},
+	"put-noise-part":        {"Insert on", []any{int64(7), int64(9), []byte{}}},
+	"noise-part":            {"noise_part_pkey", []any{int64(7), int64(0)}},
+	"drop-noise":            {"noise_pkey", []any{[]int64{7, 8}}},
+	"sweep-slices":          {"slice_", []any{int64(7), int64(500)}},
+	"sweep-jobs":            {"job_", []any{int64(7), int64(500)}},
+	"sweep-conduct":         {"conduct_pkey", []any{int64(7)}},
+	"sweep-runs":            {"run_", []any{int64(7), int64(500)}},
+	"sweep-noise":           {"noise_", []any{int64(7), int64(500)}},
+	"sweep-resources":       {"resource_", []any{int64(7), int64(500)}},
+	"sweep-generations":     {"generation_pkey", []any{int64(7), int64(500)}},
+	"sweep-parts":           {"part_", []any{int64(7), int64(500)}},
+	"sweep-batches":         {"batch_", []any{int64(7), int64(500)}},
 	"counts":                {"tally_task", []any{int64(7)}},
 	"collected":             {"release_", []any{int64(7)}},
 	"newest-batches":        {"batch_task_", []any{int64(7), int64(16)}},
@@ -168,6 +188,7 @@ var rare = []string{
 	"put-data-key-set", "data-key-set", "data-keys", "data-key", "put-data-key", "end-data-key",
 	"audit-tasks", "audit-releases", "audit-head", "audit-batches", "audit-parts", "audit-released", "audit-responses", "audit-strays",
 	"audit-jobs", "audit-late-slices", "live-objects", "leftover-object", "levels", "oldest-acknowledgement", "holds-of-tasks",
+	"audit-retired", "retire-task", "swept-task", "keys-were-made", "note-keys", "seen-time", "save-time",
 }
 
 // TestPlans: with 1,000 tasks, 50,000 resources and 20,000 releases, each statement of the
@@ -186,8 +207,10 @@ func TestPlans(t *testing.T) {
 		"INSERT INTO batch (task, bucket) SELECT 1 + n % 1000, n FROM generate_series(1, 20000) AS n",
 		`INSERT INTO part (batch, reports, first_time, last_time, checksum, data_key, share, sum)
 			SELECT n, 1, 1, 1, ` + hash + `, 1 + n % 100, '', ` + hash + ` FROM generate_series(1, 20000) AS n`,
-		`INSERT INTO run (task, low, high, count, ids, sum, digest) SELECT 1 + n % 1000, decode(repeat('00', 16), 'hex'),
-			decode(repeat('ff', 16), 'hex'), 1, decode(repeat('00', 16), 'hex'), ` + hash + `, ` + hash + ` FROM generate_series(1, 20000) AS n`,
+		`INSERT INTO run (task, count, ids, pages, filter, sum, digest) SELECT 1 + n % 1000, 1, decode(repeat('00', 16), 'hex'),
+			decode(repeat('00', 48), 'hex'), '', ` + hash + `, ` + hash + ` FROM generate_series(1, 20000) AS n`,
+		`INSERT INTO noise (task, first, last, entries, data_key) SELECT 1 + n % 1000, n, n, 1, 1 + n % 100 FROM generate_series(1, 5000) AS n`,
+		"INSERT INTO noise_part (noise, part, box) SELECT id, 0, '' FROM noise",
 		`INSERT INTO flight (token, task, ids, expires) SELECT substring(sha256(n::text::bytea) FOR 16), 1 + n % 1000, '', now()
 			FROM generate_series(1, 20000) AS n`,
 		"INSERT INTO data_key (serial, first, until) SELECT n, n, n + 1 FROM generate_series(1, 100) AS n",
@@ -217,7 +240,7 @@ func TestPlans(t *testing.T) {
 		x.ok(sql)
 	}
 	x.ok("ANALYZE task, resource, generation, hold, release, replay, tally, batch, part, run, flight, kept, data_key, " +
-		"object, job, slice, ending, tombstone, answer, conduct")
+		"object, job, slice, ending, tombstone, answer, conduct, noise, noise_part")
 	for name, sql := range statements(t) {
 		if slices.Contains(rare, name) {
 			continue

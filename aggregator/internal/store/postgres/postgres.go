@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
@@ -19,7 +20,6 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/disk"
-	"github.com/starling-agg/starling/internal/releases"
 )
 
 //go:embed migrations/*.sql statements/*.sql
@@ -71,48 +71,38 @@ func (o *Options) Validate() error {
 // Store is a handle on the data set of one aggregator. It remembers nothing of it that can
 // change, so that any number of them may be open.
 type Store struct {
-	db      *pgdb.DB
-	key     []byte         // of resource ids
-	setKey  segment.SetKey // of the digests of runs
-	keys    Keys
-	clock   disk.Clock
-	cache   cache
-	objects payload.Store // nil where all payload is in rows
-	grave   time.Duration
-	vdafs   sync.Map // vdaf.VDAF by dap.TaskID, of the tasks that this handle was told of
+	db        *pgdb.DB
+	key       []byte         // of resource ids
+	setKey    segment.SetKey // of the digests of runs
+	filterKey [32]byte       // of their filters
+	keys      Keys
+	clock     disk.Clock
+	cache     cache
+	objects   payload.Store // nil where all payload is in rows
+	grave     time.Duration
+	tasks     sync.Map     // *store.Task by dap.TaskID, of those that this handle was told of
+	forgot    atomic.Int64 // when outcomes were forgotten last, in Unix nanoseconds
 }
 
-var (
-	_ begun           = (*Store)(nil)
-	_ store.Resources = (*Store)(nil)
-	_ store.Helper    = (*Store)(nil)
-	_ datakey.Book    = (*Store)(nil)
-)
-
-// begun is what there is of the parts of [store.Engine] that are not whole yet.
-type begun interface {
-	PutTask(ctx context.Context, t *store.Task) error
-	Tasks(ctx context.Context) ([]dap.TaskID, error)
-	TaskState(ctx context.Context, task dap.TaskID) (store.TaskState, error)
-
-	BatchState(ctx context.Context, task dap.TaskID, b store.Batch) (store.BatchState, error)
-	Seen(ctx context.Context, task dap.TaskID, ids []dap.ReportID) ([]bool, error)
-
-	Release(ctx context.Context, rel *store.Release) (response []byte, err error)
-	Ledger(ctx context.Context, task dap.TaskID) (store.Ledger, error)
-	LedgerAt(ctx context.Context, task dap.TaskID, length uint64) (releases.Digest, error)
-	ReleasesAfter(ctx context.Context, task dap.TaskID, after int64, n int) ([]store.Released, error)
-	Frozen(ctx context.Context, task dap.TaskID) ([]store.Released, error)
-	Kept(ctx context.Context, kind store.Kind, task dap.TaskID, id string) (*store.Kept, error)
-	Reseal(ctx context.Context, r *store.Reseal) error
-	KeptUnder(ctx context.Context, serial uint64) (n uint64, err error)
-
-	Counts(ctx context.Context, task dap.TaskID) (*store.Counts, error)
-	Batches(ctx context.Context, task dap.TaskID, n int) ([]store.BatchStatus, error)
-	Shares(ctx context.Context, task dap.TaskID) (kept, resealed uint64, err error)
-
+// A helper is what there is of [store.Engine]: all but what leaders alone do.
+type helper interface {
+	store.Tasks
+	store.Helper
+	store.Resources
+	store.Releases
+	store.Replay
+	store.Watch
+	store.Files
+	datakey.Book
+	KeysWereMade(ctx context.Context) (bool, error)
+	NoteKeys(ctx context.Context) error
+	SeenTime(ctx context.Context) (time.Time, error)
+	SaveTime(ctx context.Context, t time.Time) error
 	Audit(ctx context.Context) ([]string, error)
+	Close() error
 }
+
+var _ helper = (*Store)(nil)
 
 // Open opens the data set of an aggregator, and makes it if there is none and the role may.
 // That of another aggregator is an [*aggregator.StoreError].
@@ -126,7 +116,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	}
 	s := &Store{db: db, clock: opt.Clock, objects: opt.Objects, grave: opt.Grave}
 	if err = s.identify(ctx, &opt); err == nil {
-		s.setKey = segment.SetKeyOf(s.key)
+		s.setKey, s.filterKey = segment.SetKeyOf(s.key), filterKeyOf(s.key)
 		s.keys, err = opt.Keys(ctx, s)
 	}
 	if err != nil {

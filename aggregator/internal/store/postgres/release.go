@@ -135,14 +135,10 @@ func (x *selected) share(tx *pgdb.Tx, t *task, keys Keys, v vdaf.VDAF) (*vdaf.Ag
 	return total, err
 }
 
-// Release closes a batch and stores the response; see [store.Releases]. There is no noise
-// that is correlated over releases yet.
+// Release closes a batch and stores the response; see [store.Releases].
 func (s *Store) Release(ctx context.Context, rel *store.Release) (response []byte, err error) {
-	switch {
-	case rel.Kind != store.KindCollection && rel.Kind != store.KindShare:
+	if rel.Kind != store.KindCollection && rel.Kind != store.KindShare {
 		return nil, fmt.Errorf("store: release: resources of kind %d release nothing", rel.Kind)
-	case rel.Series != nil:
-		return nil, errors.New("store: release: this engine correlates no noise")
 	}
 	v, err := s.vdaf(rel.Task)
 	if err != nil {
@@ -185,7 +181,7 @@ func (s *Store) Release(ctx context.Context, rel *store.Release) (response []byt
 			return err
 		}
 		var kept *store.Kept
-		if response, kept, err = build(rel, sum, x.Frozen); err != nil {
+		if response, kept, err = s.build(ctx, tx, t, rel, sum, x.Frozen); err != nil {
 			return err
 		}
 		if err := t.close(tx, r, rel, x, response); err != nil {
@@ -219,13 +215,27 @@ func (t *task) releasable(x *selected, r *resourceRow, rel *store.Release) error
 }
 
 // build has the caller make the response of a sum.
-func build(rel *store.Release, sum *vdaf.AggShare, f store.Frozen) (response []byte, kept *store.Kept, err error) {
+func (s *Store) build(ctx context.Context, tx *pgdb.Tx, t *task, rel *store.Release, sum *vdaf.AggShare, f store.Frozen) (
+	response []byte, kept *store.Kept, err error) {
 	var noise []int64
 	if rel.Draw != nil {
 		if noise, err = rel.Draw(sum, f); err != nil {
 			return nil, nil, fmt.Errorf("draw: %w", err)
 		}
 		defer clear(noise)
+	}
+	if rel.Series != nil {
+		key, err := s.keys.At(ctx, s.clock.Now())
+		if err != nil {
+			return nil, nil, err
+		}
+		defer key.Wipe()
+		correlated, err := s.correlate(tx, t, key, rel.Series, rel.Selection, noise)
+		if err != nil {
+			return nil, nil, err
+		}
+		defer clear(correlated)
+		noise = correlated
 	}
 	built, kept, err := rel.Build(sum, f, noise)
 	if err != nil {

@@ -1,13 +1,12 @@
 package postgres
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"sort"
 	"sync"
 
 	"github.com/starling-agg/starling/aggregator/internal/segment"
@@ -16,226 +15,281 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-const idSize = len(dap.ReportID{})
-
-// cacheBytes bounds the ids that a handle keeps in memory, of all tasks but the one in use.
-const cacheBytes = 64 << 20
-
-// run is a row of the table run: the ids ascend.
-type run struct {
-	in     segment.Range
-	ids    []byte
-	digest segment.SetDigest
-}
-
-func (r *run) len() int { return len(r.ids) / idSize }
-
-func (r *run) at(i int) []byte { return r.ids[i*idSize : (i+1)*idSize] }
-
-func (r *run) has(id dap.ReportID) bool {
-	i := sort.Search(r.len(), func(i int) bool { return bytes.Compare(r.at(i), id[:]) >= 0 })
-	return i < r.len() && bytes.Equal(r.at(i), id[:])
-}
-
 // runs are those of a task, by their rows. A row never changes, so what was read of it
-// stays true as long as it is there.
-type runs map[int64]*run
-
-func (rs runs) has(id dap.ReportID) bool {
-	for _, r := range rs {
-		if r.has(id) {
-			return true
-		}
-	}
-	return false
+// stays true as long as it is there. Nothing of it changes once another goroutine may have
+// it.
+type runs struct {
+	heads map[int64]*head
+	bad   map[int64]*damage // those that are not what was written
 }
 
-func (rs runs) size() (n int) {
-	for _, r := range rs {
-		n += len(r.ids)
+func newRuns() *runs { return &runs{heads: make(map[int64]*head), bad: make(map[int64]*damage)} }
+
+func (rs *runs) size() (n int) {
+	for _, h := range rs.heads {
+		n += h.size()
 	}
 	return n
 }
 
-// A cache keeps the runs of recently used tasks. The zero value is ready.
+// cacheBytes bounds what a handle keeps of runs in memory, of all tasks but the one in use.
+const cacheBytes = 64 << 20
+
+// A cache keeps what was read of the runs of recently used tasks, and all damage that was
+// met. The zero value is ready.
 type cache struct {
 	mu    sync.Mutex
-	tasks map[int64]*cached
+	tasks map[dap.TaskID]*cached
 	bytes int
 	tick  uint64
 }
 
 type cached struct {
-	runs runs
+	*runs
 	size int
 	used uint64
 }
 
-func (c *cache) get(task int64) runs {
+// get returns the runs of a task, which the caller does not change.
+func (c *cache) get(task dap.TaskID) *runs {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if t := c.tasks[task]; t != nil {
 		return t.runs
 	}
-	return nil
+	return newRuns()
 }
 
 // put keeps the runs of a task, and forgets those of others that were not used for longest.
-func (c *cache) put(task int64, rs runs) {
+func (c *cache) put(task dap.TaskID, rs *runs) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.tasks == nil {
-		c.tasks = make(map[int64]*cached)
+		c.tasks = make(map[dap.TaskID]*cached)
 	}
-	if t := c.tasks[task]; t != nil {
-		c.bytes -= t.size
-	}
+	c.forget(task)
 	c.tick++
 	t := &cached{rs, rs.size(), c.tick}
 	c.tasks[task] = t
 	c.bytes += t.size
-	for c.bytes > cacheBytes && len(c.tasks) > 1 {
-		var oldest int64
-		for row, t := range c.tasks {
-			if row != task && (oldest == 0 || t.used < c.tasks[oldest].used) {
-				oldest = row
+	for c.bytes > cacheBytes {
+		var oldest *cached
+		var id dap.TaskID
+		for other, t := range c.tasks {
+			if other != task && len(t.bad) == 0 && (oldest == nil || t.used < oldest.used) {
+				oldest, id = t, other
 			}
 		}
-		c.bytes -= c.tasks[oldest].size
-		delete(c.tasks, oldest)
+		if oldest == nil {
+			return
+		}
+		c.forget(id)
 	}
 }
 
-// load reads the runs of a task as they are now. The memory spares the reading of rows, and
-// not the list of them: rows are numbered when they are written and seen when they are
-// committed, so that a new one may have a lower number than one that is known.
-func (s *Store) load(tx *pgdb.Tx, task int64) (runs, error) {
-	known := s.cache.get(task)
-	for range 8 { // between list and rows a merge may be committed
-		now := make(runs)
+func (c *cache) forget(task dap.TaskID) {
+	if t := c.tasks[task]; t != nil {
+		c.bytes -= t.size
+		delete(c.tasks, task)
+	}
+}
+
+func (c *cache) drop(task dap.TaskID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forget(task)
+}
+
+// errChanging: the runs of a task were merged between two statements.
+var errChanging = errors.New("the runs of the task change all the time")
+
+// steady calls fn until no merge comes in between.
+func steady(fn func() error) (err error) {
+	for range 8 {
+		if err = fn(); !errors.Is(err, errChanging) {
+			return err
+		}
+	}
+	return err
+}
+
+// load reads what a handle keeps of the runs of a task, as they are now. The memory spares
+// the reading of rows, and not the list of them: rows are numbered when they are written
+// and seen when they are committed, so that a new one may have a lower number than one that
+// is known.
+func (s *Store) load(tx *pgdb.Tx, t *task) (now *runs, err error) {
+	known := s.cache.get(t.id)
+	err = steady(func() error {
+		now = newRuns()
 		var missing []int64
-		err := tx.Each("run-ids", []any{task}, func(r pgdb.Row) error {
+		err := tx.Each("run-ids", []any{t.row}, func(r pgdb.Row) error {
 			var id int64
 			if err := r.Scan(&id); err != nil {
 				return err
 			}
-			if now[id] = known[id]; now[id] == nil {
+			if h := known.heads[id]; h != nil {
+				now.heads[id] = h
+			} else if d := known.bad[id]; d != nil {
+				now.bad[id] = d
+			} else {
 				missing = append(missing, id)
 			}
 			return nil
 		})
-		if err != nil {
-			return nil, err
-		}
-		if len(missing) > 0 {
-			read, err := readRuns(tx, task, missing)
-			if err != nil {
-				return nil, err
-			}
-			for id, r := range read {
-				now[id] = r
-			}
-			if len(read) < len(missing) {
-				known = now.whole()
-				continue
-			}
-		}
-		s.cache.put(task, now)
-		return now, nil
-	}
-	return nil, errors.New("the runs of the task change all the time")
-}
-
-// whole leaves out what was listed and not read.
-func (rs runs) whole() runs {
-	for id, r := range rs {
-		if r == nil {
-			delete(rs, id)
-		}
-	}
-	return rs
-}
-
-// readRuns reads rows of runs; an [store.ErrDamaged] where one is not what was written.
-func readRuns(tx *pgdb.Tx, task int64, rows []int64) (runs, error) {
-	out := make(runs, len(rows))
-	err := tx.Each("runs", []any{task, rows}, func(row pgdb.Row) error {
-		var id int64
-		var low, high, sum, digest []byte
-		r := new(run)
-		if err := row.Scan(&id, &low, &high, &r.ids, &sum, &digest); err != nil {
+		if err != nil || len(missing) == 0 {
 			return err
 		}
-		if got := sha256.Sum256(r.ids); !bytes.Equal(got[:], sum) {
-			return fmt.Errorf("%w: run %d is not what was written", store.ErrDamaged, id)
+		found := 0
+		err = tx.Each("run-heads", []any{t.row, missing}, func(r pgdb.Row) error {
+			found++
+			return now.scan(r, t)
+		})
+		if err == nil && found < len(missing) {
+			known, err = now, errChanging
 		}
-		r.in = segment.Range{Low: segment.ReportID(low), High: segment.ReportID(high)}
-		r.digest = segment.SetDigest(digest)
-		out[id] = r
-		return nil
+		return err
 	})
-	return out, err
-}
-
-// newRun is the run of ids that ascend, of one commit.
-func (s *Store) newRun(ids []byte) *run {
-	r := &run{in: segment.AllIDs, ids: ids}
-	for i := range r.len() {
-		r.digest.Put(&s.setKey, segment.ReportID(r.at(i)))
+	if err != nil {
+		return nil, err
 	}
-	return r
+	s.cache.put(t.id, now)
+	return now, nil
 }
 
-// put appends a run to those of a task.
-func (r *run) put(tx *pgdb.Tx, task int64) error {
-	sum := sha256.Sum256(r.ids)
-	_, err := tx.Exec("put-run", task, r.in.Low[:], r.in.High[:], r.len(), r.ids, sum[:], r.digest[:])
-	return err
-}
-
-// ascending is the encoding of distinct ids in order.
-func ascending(ids []dap.ReportID) []byte {
-	sorted := slices.Clone(ids)
-	slices.SortFunc(sorted, func(a, b dap.ReportID) int { return bytes.Compare(a[:], b[:]) })
-	sorted = slices.Compact(sorted)
-	out := make([]byte, 0, len(sorted)*idSize)
-	for _, id := range sorted {
-		out = append(out, id[:]...)
+// scan reads a row of "run-heads".
+func (rs *runs) scan(r pgdb.Row, t *task) error {
+	var id int64
+	var pages, filter, digest, sum []byte
+	h := new(head)
+	if err := r.Scan(&id, &h.count, &pages, &filter, &digest, &sum); err != nil {
+		return err
 	}
-	return out
-}
-
-// meet says whether two lists of ids that ascend have one in common.
-func meet(a, b []byte) bool {
-	for len(a) > 0 && len(b) > 0 {
-		switch bytes.Compare(a[:idSize], b[:idSize]) {
-		case 0:
-			return true
-		case -1:
-			a = a[idSize:]
-		default:
-			b = b[idSize:]
-		}
+	h.pages, h.filter, h.digest, h.sum = pages, filter, segment.SetDigest(digest), [32]byte(sum)
+	if h.whole(t) {
+		rs.heads[id] = h
+	} else {
+		rs.bad[id] = &damage{count: h.count, digest: h.digest, sum: h.sum, why: fmt.Sprintf("run %d is not what was written", id)}
 	}
-	return false
+	return nil
 }
 
-// Seen says which of the ids are already aggregated in the task; see [store.Leader].
-func (s *Store) Seen(ctx context.Context, task dap.TaskID, ids []dap.ReportID) (seen []bool, err error) {
-	err = s.view(ctx, "seen", func(tx *pgdb.Tx) error {
-		t, err := find(tx, reading, task)
-		if err != nil {
-			return err
-		}
-		rs, err := s.load(tx, t.row)
-		if err != nil {
+// A place is a page of a run.
+type place struct {
+	row  int64
+	page int
+}
+
+// pagesAtOnce is how many pages one statement reads.
+const pagesAtOnce = 1024
+
+// look says which of the ids are aggregated. One that is in no whole run may be in a damaged
+// one, which is [store.ErrDamaged] unless partial says that nobody minds.
+func (s *Store) look(tx *pgdb.Tx, t *task, ids []dap.ReportID, partial bool) (seen []bool, rs *runs, err error) {
+	hashes := make([]*idHash, len(ids))
+	for i := range ids {
+		hashes[i] = s.hashOf(ids[i][:])
+	}
+	err = steady(func() error {
+		if rs, err = s.load(tx, t); err != nil {
 			return err
 		}
 		seen = make([]bool, len(ids))
-		for i, id := range ids {
-			seen[i] = rs.has(id)
+		asked := make(map[place][]int) // of ids that may be there
+		for row, h := range rs.heads {
+			for i := range ids {
+				if h.filter.has(hashes[i]) {
+					if page := h.find(ids[i][:]); page >= 0 {
+						at := place{row, page}
+						asked[at] = append(asked[at], i)
+					}
+				}
+			}
 		}
-		return nil
+		rs, err = s.readPages(tx, t, rs, asked, func(i int, page []byte) {
+			seen[i] = seen[i] || inPage(page, ids[i][:])
+		})
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(rs.bad) > 0 && !partial && slices.Contains(seen, false) {
+		return nil, nil, fmt.Errorf("%w: %s", store.ErrDamaged, rs.told().Why)
+	}
+	return seen, rs, nil
+}
+
+// readPages reads pages, and calls fn for each id with the page that it was asked of. A
+// page that is not what was written is damage of its run, which the runs that it returns
+// have.
+func (s *Store) readPages(tx *pgdb.Tx, t *task, rs *runs, asked map[place][]int, fn func(i int, page []byte)) (*runs, error) {
+	places := make([]place, 0, len(asked))
+	for at := range asked {
+		places = append(places, at)
+	}
+	slices.SortFunc(places, func(a, b place) int { return cmp.Or(cmp.Compare(a.row, b.row), cmp.Compare(a.page, b.page)) })
+	for some := range slices.Chunk(places, pagesAtOnce) {
+		var rows, pages []int64
+		for _, at := range some {
+			rows, pages = append(rows, at.row), append(pages, int64(at.page))
+		}
+		found := 0
+		err := tx.Each("run-pages", []any{t.row, rows, pages}, func(r pgdb.Row) error {
+			var at place
+			var ids []byte
+			if err := r.Scan(&at.row, &at.page, &ids); err != nil {
+				return err
+			}
+			found++
+			switch h := rs.heads[at.row]; {
+			case h == nil: // another page of it was damaged
+			case !h.proves(at.page, ids):
+				rs = s.spoil(t, rs, at.row)
+			default:
+				for _, i := range asked[at] {
+					fn(i, ids)
+				}
+			}
+			return nil
+		})
+		if err == nil && found < len(some) {
+			err = errChanging
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return rs, nil
+}
+
+// spoil takes note of damage that shows only where ids are read, and returns the runs with
+// it.
+func (s *Store) spoil(t *task, rs *runs, row int64) *runs {
+	noted := &runs{heads: maps.Clone(rs.heads), bad: maps.Clone(rs.bad)}
+	h := noted.heads[row]
+	delete(noted.heads, row)
+	noted.bad[row] = &damage{count: h.count, digest: h.digest, sum: h.sum, why: fmt.Sprintf("ids of run %d are not what was written", row)}
+	s.cache.put(t.id, noted)
+	return noted
+}
+
+// Seen says which of the ids are already aggregated in the task; see [store.Leader].
+func (s *Store) Seen(ctx context.Context, task dap.TaskID, ids []dap.ReportID) ([]bool, error) {
+	return s.lookUp(ctx, "seen", task, ids, false)
+}
+
+// Aggregated is Seen without what is damaged; see [store.Replay].
+func (s *Store) Aggregated(ctx context.Context, task dap.TaskID, ids []dap.ReportID) ([]bool, error) {
+	return s.lookUp(ctx, "aggregated", task, ids, true)
+}
+
+func (s *Store) lookUp(ctx context.Context, name string, task dap.TaskID, ids []dap.ReportID, partial bool) (seen []bool, err error) {
+	err = s.view(ctx, name, func(tx *pgdb.Tx) error {
+		t, err := find(tx, reading, task)
+		if err == nil {
+			seen, _, err = s.look(tx, t, ids, partial)
+		}
+		return err
 	})
 	return seen, err
 }

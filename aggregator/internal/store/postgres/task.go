@@ -20,6 +20,7 @@ type task struct {
 	mode     dap.BatchMode
 	least    uint64 // what the task has as its minimum
 	retired  bool
+	swept    bool // and nothing of it is left to erase
 	closedIn uint64
 }
 
@@ -39,7 +40,7 @@ const (
 func find(tx *pgdb.Tx, how string, id dap.TaskID) (*task, error) {
 	t := &task{id: id}
 	var mode int
-	found, err := tx.One(how, []any{id[:]}, &t.row, &mode, &t.least, &t.retired, &t.closedIn)
+	found, err := tx.One(how, []any{id[:]}, &t.row, &mode, &t.least, &t.retired, &t.swept, &t.closedIn)
 	if err == nil && !found {
 		err = fmt.Errorf("%w: task", store.ErrNotFound)
 	}
@@ -84,18 +85,28 @@ func (s *Store) PutTask(ctx context.Context, in *store.Task) error {
 		return nil
 	})
 	if err == nil {
-		s.vdafs.Store(in.ID, in.VDAF)
+		told := *in
+		s.tasks.Store(in.ID, &told)
 	}
 	return err
 }
 
-// vdaf is that of a task which this handle was told of.
-func (s *Store) vdaf(id dap.TaskID) (vdaf.VDAF, error) {
-	v, ok := s.vdafs.Load(id)
+// told is a task as this handle was told of it.
+func (s *Store) told(id dap.TaskID) (*store.Task, error) {
+	t, ok := s.tasks.Load(id)
 	if !ok {
 		return nil, errors.New("store: task was not provisioned since the start")
 	}
-	return v.(vdaf.VDAF), nil
+	return t.(*store.Task), nil
+}
+
+// vdaf is that of a task which this handle was told of.
+func (s *Store) vdaf(id dap.TaskID) (vdaf.VDAF, error) {
+	t, err := s.told(id)
+	if err != nil {
+		return nil, err
+	}
+	return t.VDAF, nil
 }
 
 // Tasks implements [store.Tasks].

@@ -105,26 +105,27 @@ CREATE INDEX part_batch ON part (batch);
 CREATE INDEX part_data_key ON part (data_key);
 GRANT SELECT, INSERT, DELETE ON part TO :service;
 
--- The replay protection: sorted runs of the 16-byte ids that are aggregated in a task, of
--- one range of ids each, both ends included. A commit appends a run; merges make few of
--- many. Measured in commits of 1,000 ids, with a checkpoint every 200,000: a row for each id
--- with its unique index takes 104 bytes, and 185 bytes of log up to 200,000 ids, 442 from a
--- million on, and ever more, for ids are random and a page is logged whole after each
--- checkpoint. An id in a run takes 17 bytes, and 18 of log, then and at each merge.
+-- The replay protection: sorted runs of the 16-byte ids that are aggregated in a task. A
+-- commit appends a run; merges make few of many. What a replica keeps in memory of a run is
+-- its pages and its filter, two bytes for each id, by which it reads a page of the ids where
+-- one may be that it looks for. Measured in commits of 1,000 ids, with a checkpoint every
+-- 200,000: a row for each id with its unique index takes 104 bytes, and 185 bytes of log up
+-- to 200,000 ids, 442 from a million on, and ever more, for ids are random and a page is
+-- logged whole after each checkpoint. An id in a run takes 18 bytes, and 19 of log, then and
+-- at each merge.
 CREATE TABLE run (
   id     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   task   bigint NOT NULL REFERENCES task (id),
-  low    bytea  NOT NULL CHECK (length(low) = 16),
-  high   bytea  NOT NULL CHECK (length(high) = 16 AND low <= high),
   count  bigint NOT NULL CHECK (count > 0),
-  ids    bytea, -- NULL where they are in object
-  object text   UNIQUE,
-  sum    bytea  NOT NULL CHECK (length(sum) = 32), -- SHA-256 of the ids in order
+  ids    bytea  NOT NULL CHECK (length(ids) = 16 * count),
+  pages  bytea  NOT NULL CHECK (length(pages) = 48 * ((count + 255) / 256)), -- for each 256 ids the first one, and their SHA-256
+  filter bytea  NOT NULL, -- a Bloom filter of the ids, under the store's key
   digest bytea  NOT NULL CHECK (length(digest) = 32), -- of the set of ids, under the store's key
-  CHECK ((ids IS NULL) <> (object IS NULL)),
-  CHECK (length(ids) = 16 * count)
+  sum    bytea  NOT NULL CHECK (length(sum) = 32) -- hash of the row
 );
 ALTER TABLE run ALTER COLUMN ids SET STORAGE EXTERNAL; -- a part of them is read alone
+ALTER TABLE run ALTER COLUMN pages SET STORAGE EXTERNAL;
+ALTER TABLE run ALTER COLUMN filter SET STORAGE EXTERNAL;
 CREATE INDEX run_task ON run (task, id);
 GRANT SELECT, INSERT, DELETE ON run TO :service;
 
@@ -347,22 +348,30 @@ CREATE INDEX reseal_task ON reseal (task);
 REVOKE ALL ON reseal FROM PUBLIC, CURRENT_USER;
 GRANT SELECT, INSERT ON reseal TO :service;
 
--- The noise of the last releases of tasks whose noise is correlated over releases, under a
--- data key.
+-- The noise of the last releases of tasks whose noise is correlated over releases, in
+-- parts, each of them sealed under a data key.
 CREATE TABLE noise (
   id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   task     bigint NOT NULL REFERENCES task (id),
   first    bigint NOT NULL CHECK (first >= 0), -- of the release's interval
   last     bigint NOT NULL CHECK (last >= first),
+  entries  bigint NOT NULL CHECK (entries > 0),
   data_key bigint NOT NULL,
-  object   text   NOT NULL UNIQUE,
-  size     bigint NOT NULL CHECK (size > 0),
-  sum      bytea  NOT NULL CHECK (length(sum) = 32),
   CONSTRAINT noise_disjoint EXCLUDE USING gist (
     numrange(task::numeric * 9223372036854775808 + first, task::numeric * 9223372036854775808 + last, '[]') WITH &&)
 );
 CREATE INDEX noise_task ON noise (task, last);
+CREATE INDEX noise_data_key ON noise (data_key);
 GRANT SELECT, INSERT, DELETE ON noise TO :service;
+
+CREATE TABLE noise_part (
+  noise bigint NOT NULL REFERENCES noise (id) ON DELETE CASCADE,
+  part  bigint NOT NULL CHECK (part >= 0),
+  box   bytea  NOT NULL,
+  PRIMARY KEY (noise, part)
+);
+ALTER TABLE noise_part ALTER COLUMN box SET STORAGE EXTERNAL; -- it is sealed
+GRANT SELECT, INSERT, DELETE ON noise_part TO :service;
 
 -- The data keys that this store has used, without their secrets, which lie elsewhere: a
 -- key that is missing there is lost, and one that ended never comes back. Times are Unix

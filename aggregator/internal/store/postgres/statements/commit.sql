@@ -22,9 +22,26 @@ SELECT id, bucket FROM batch WHERE task = $1 AND bucket = ANY($2::bigint[])
 -- name: find-ids
 SELECT id, batch_id FROM batch WHERE task = $1 AND batch_id = ANY($2::bytea[])
 
+-- It says how many parts there were before, up to a number.
 -- name: put-part
 INSERT INTO part (batch, reports, first_time, last_time, checksum, data_key, share, sum) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+RETURNING (SELECT count(*) FROM (SELECT 1 FROM part WHERE batch = $1 LIMIT $9) AS p)
 
+-- So does this of tallies.
 -- name: put-tally
 INSERT INTO tally (task, kind, code, reports)
 SELECT $1, x.kind, x.code, x.reports FROM unnest($2::bigint[], $3::bigint[], $4::bigint[]) AS x (kind, code, reports)
+RETURNING (SELECT count(*) FROM (SELECT 1 FROM tally WHERE task = $1 LIMIT $5) AS t)
+
+-- name: sum-tallies
+WITH gone AS (DELETE FROM tally WHERE task = $1 RETURNING kind, code, reports)
+INSERT INTO tally (task, kind, code, reports) SELECT $1, kind, code, sum(reports)::bigint FROM gone GROUP BY kind, code
+
+-- name: batch-name
+SELECT closed, bucket, batch_id FROM batch WHERE id = $1
+
+-- name: parts-to-sum
+SELECT batch, reports, first_time, last_time, checksum, data_key, share, sum, id FROM part WHERE batch = $1 ORDER BY id LIMIT $2
+
+-- name: drop-parts-of
+DELETE FROM part WHERE id = ANY($1::bigint[])

@@ -17,9 +17,10 @@ INSERT INTO reseal (task, kind, resource_id, whose, former, latter, at) VALUES (
 SELECT (SELECT count(*) FROM kept JOIN resource ON kept.resource = resource.id WHERE resource.task = $1),
   (SELECT count(*) FROM reseal WHERE task = $1)
 
--- What waits to be released needs its key as well.
+-- What waits to be released needs its key as well, and what later releases lean on.
 -- name: kept-under
 SELECT (SELECT count(*) FROM kept WHERE data_key = $1) + (SELECT count(*) FROM part WHERE data_key = $1)
+  + (SELECT count(*) FROM noise WHERE data_key = $1)
 
 -- name: put-data-key-set
 INSERT INTO data_key_set (id) VALUES ($1) ON CONFLICT (one) DO NOTHING
