@@ -47,12 +47,8 @@ func (p partial) Close() error {
 	return p.Store.Close()
 }
 
-// rest has what the suite calls before each test: of logs, which there are not, nor is there
-// a registry yet.
-type rest struct {
-	store.Leader
-	store.Registry
-}
+// rest has what the suite calls before each test: of logs, which there are not.
+type rest struct{ store.Leader }
 
 func (rest) BeginLogs(context.Context, []segment.Begun) error   { return nil }
 func (rest) BegunLogs(context.Context) ([]segment.Begun, error) { return nil, nil }
@@ -202,7 +198,7 @@ func TestConformance(t *testing.T) {
 		return &harness{Schema: pgtest.New(t), fs: disktest.NewMem(1), fail: new(disk.Failpoints)}
 	}, "CallbacksMayRead", "CommitsOfOneBatch", "CommitsRaceWithRelease", "CreateRaces", "DataKeys", "JobAgainstClosedBatch",
 		"JobFailures", "JobOnce", "JobRaces", "JobSteps", "JobsMixBuckets", "LeaderSelectedShare", "OneIDAtTwoTimes",
-		"OneReportInTwoJobsAtOnce", "PendingInOrder", "PendingIsFair", "ReleaseWaitsForCommits", "SameJobAtOnce",
+		"OneReportInTwoJobsAtOnce", "PendingInOrder", "PendingIsFair", "RegisteredAllOrNone", "RegisteredOnce", "RegistryIsReadOn", "ReleaseWaitsForCommits", "SameJobAtOnce",
 		"ShareReleases", "UnfinishedJobs")
 }
 

@@ -18,12 +18,18 @@ var plans = map[string]struct {
 	by   string
 	args []any
 }{
-	"task":                  {"task_task_id_key", []any{make([]byte, 32)}},
-	"share-task":            {"task_task_id_key", []any{make([]byte, 32)}},
-	"task-in-turn":          {"task_task_id_key", []any{make([]byte, 32)}},
-	"exclude-task":          {"task_task_id_key", []any{make([]byte, 32)}},
-	"task-config":           {"task_task_id_key", []any{make([]byte, 32)}},
-	"put-task":              {"Insert on", []any{make([]byte, 32), []byte{}, int64(1), int64(300), int64(5)}},
+	"task":          {"task_task_id_key", []any{make([]byte, 32)}},
+	"share-task":    {"task_task_id_key", []any{make([]byte, 32)}},
+	"task-in-turn":  {"task_task_id_key", []any{make([]byte, 32)}},
+	"exclude-task":  {"task_task_id_key", []any{make([]byte, 32)}},
+	"task-config":   {"task_task_id_key", []any{make([]byte, 32)}},
+	"put-task":      {"Insert on", []any{make([]byte, 32), []byte{}, int64(1), int64(300), int64(5)}},
+	"registration":  {"registration_pkey", []any{int64(7)}},
+	"registrations": {"registration_change_key", []any{int64(7), int64(16)}},
+	"put-registration": {"Insert on", []any{int64(7), int64(30001), int64(1), []byte{}, make([]byte, 32), []byte{}, "", int64(1), "x",
+		int64(1), int64(1)}},
+	"close-registration":    {"registration_pkey", []any{int64(7), int64(9), int64(1), "x", "y"}},
+	"sweep-registration":    {"registration_pkey", []any{int64(7)}},
 	"find-resource":         {"resource_task_kind_resource_id_key", []any{int64(7), int64(1), "7"}},
 	"lock-resource":         {"resource_task_kind_resource_id_key", []any{int64(7), int64(1), "7"}},
 	"find-digest":           {"resource_task_kind_digest_key", []any{int64(7), int64(1), make([]byte, 32)}},
@@ -188,7 +194,8 @@ var rare = []string{
 	"put-data-key-set", "data-key-set", "data-keys", "data-key", "put-data-key", "end-data-key",
 	"audit-tasks", "audit-releases", "audit-head", "audit-batches", "audit-parts", "audit-released", "audit-responses", "audit-strays",
 	"audit-jobs", "audit-late-slices", "live-objects", "leftover-object", "levels", "oldest-acknowledgement", "holds-of-tasks",
-	"audit-retired", "retire-task", "swept-task", "keys-were-made", "note-keys", "seen-time", "save-time",
+	"audit-retired", "audit-registry", "audit-registrations", "registry-turn", "move-registry", "retire-task", "swept-task",
+	"keys-were-made", "note-keys", "seen-time", "save-time",
 }
 
 // TestPlans: with 1,000 tasks, 50,000 resources and 20,000 releases, each statement of the
@@ -202,6 +209,8 @@ func TestPlans(t *testing.T) {
 			SELECT 1 + n % 1000, 1 + n % 3, n::text, sha256(n::text::bytea), n, CASE WHEN n % 100 = 0 THEN 0 ELSE 2 END, CASE WHEN n % 100 = 0 THEN NULL ELSE '{}' END
 			FROM generate_series(1, 50000) AS n`,
 		"INSERT INTO generation (task, kind, digest, deleted) SELECT 1 + n % 1000, 1, sha256(n::text::bytea), 1 FROM generate_series(1, 20000) AS n",
+		`INSERT INTO registration (task, change, form, made, sum, terms, tenant, source, added_by, added)
+			SELECT n, n, 1, '', ` + hash + `, '', '', 1, 'x', 1 FROM generate_series(1, 1000) AS n`,
 		"INSERT INTO replay (task) SELECT n FROM generate_series(1, 1000) AS n",
 		"INSERT INTO tally (task, kind, code, reports) SELECT 1 + n % 1000, 0, 0, 1 FROM generate_series(1, 20000) AS n",
 		"INSERT INTO batch (task, bucket) SELECT 1 + n % 1000, n FROM generate_series(1, 20000) AS n",
@@ -239,7 +248,7 @@ func TestPlans(t *testing.T) {
 	} {
 		x.ok(sql)
 	}
-	x.ok("ANALYZE task, resource, generation, hold, release, replay, tally, batch, part, run, flight, kept, data_key, " +
+	x.ok("ANALYZE task, registration, resource, generation, hold, release, replay, tally, batch, part, run, flight, kept, data_key, " +
 		"object, job, slice, ending, tombstone, answer, conduct, noise, noise_part")
 	for name, sql := range statements(t) {
 		if slices.Contains(rare, name) {

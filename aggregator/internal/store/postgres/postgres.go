@@ -87,6 +87,7 @@ type Store struct {
 // A helper is what there is of [store.Engine]: all but what leaders alone do.
 type helper interface {
 	store.Tasks
+	store.Registry
 	store.Helper
 	store.Resources
 	store.Releases

@@ -18,11 +18,14 @@ func (s *Store) Retire(ctx context.Context, id dap.TaskID, now time.Time) error 
 		if err != nil {
 			return err
 		}
-		told, err := s.told(id)
-		if err != nil {
-			return err
+		var end time.Time
+		if told, err := s.told(id); err == nil {
+			end = told.End
 		}
-		if told.End.IsZero() || now.Before(told.End) {
+		if !t.closed.IsZero() && (end.IsZero() || t.closed.Before(end)) {
+			end = t.closed
+		}
+		if end.IsZero() || now.Before(end) {
 			return fmt.Errorf("retire: %w: the task has not ended", store.ErrBusy)
 		}
 		_, err = tx.Exec("retire-task", t.row, now.UnixNano())
@@ -74,6 +77,9 @@ func (s *Store) Sweep(ctx context.Context, id dap.TaskID, n int) (more bool, err
 			return nil
 		}
 		if _, err := tx.Exec("sweep-conduct", t.row); err != nil {
+			return err
+		}
+		if _, err := tx.Exec("sweep-registration", t.row); err != nil {
 			return err
 		}
 		_, err = tx.Exec("swept-task", t.row)

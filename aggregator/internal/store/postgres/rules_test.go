@@ -158,7 +158,8 @@ func TestRights(t *testing.T) {
 	}
 	for _, sql := range []string{
 		"UPDATE task SET min_batch = 1", "UPDATE task SET config = ''", "DELETE FROM data_key", "UPDATE data_key SET until = 1",
-		"UPDATE part SET reports = 1", "UPDATE tally SET reports = 1", "UPDATE run SET count = 1", "UPDATE noise SET first = 1", "UPDATE head SET one = true",
+		"UPDATE part SET reports = 1", "UPDATE tally SET reports = 1", "UPDATE run SET count = 1", "UPDATE noise SET first = 1", "DELETE FROM registration",
+		"UPDATE registration SET sum = sum", "UPDATE registration SET added_by = 'another'", "UPDATE head SET one = true",
 		"DROP TABLE release", "ALTER TABLE release DISABLE RULE x", "DROP SCHEMA " + s.Name + " CASCADE", "CREATE TABLE mine ()",
 		"UPDATE version SET number = 2", "UPDATE outcome SET done = true",
 	} {
@@ -197,9 +198,9 @@ func TestRowRules(t *testing.T) {
 	x.ok("INSERT INTO data_key (serial, first, until) VALUES (1, 0, 10)")
 	x.ok("INSERT INTO data_key (serial, first, until) VALUES (2, 10, 20)")
 	x.refused("INSERT INTO data_key (serial, first, until) VALUES (3, 19, 30)", overlapped, "data_key_disjoint")
-	noise := "INSERT INTO noise (task, first, last, data_key, object, size, sum) VALUES (1, %d, %d, 1, '%d', 1, " + hash + ")"
-	x.ok(fmt.Sprintf(noise, 10, 19, 1))
-	x.refused(fmt.Sprintf(noise, 19, 19, 2), overlapped, "noise_disjoint")
+	noise := "INSERT INTO noise (task, first, last, data_key, entries) VALUES (1, %d, %d, 1, 1)"
+	x.ok(fmt.Sprintf(noise, 10, 19))
+	x.refused(fmt.Sprintf(noise, 19, 19), overlapped, "noise_disjoint")
 	for sql, code := range map[string]string{
 		"INSERT INTO batch (task, bucket) VALUES (1, 10)":                         twice,
 		"INSERT INTO batch (task) VALUES (1)":                                     checked,
@@ -210,10 +211,10 @@ func TestRowRules(t *testing.T) {
 		"INSERT INTO tally (task, kind, code, reports) VALUES (1, 0, 1, 1)":       checked,
 		"INSERT INTO tally (task, kind, code, reports) VALUES (1, 2, 0, 1)":       checked,
 		"INSERT INTO tally (task, kind, code, reports) VALUES (1, 0, 0, 0)":       checked,
-		"INSERT INTO run (task, low, high, count, ids, sum, digest) VALUES (1, decode(repeat('00', 16), 'hex'), decode(repeat('ff', 16), 'hex'), 2, decode(repeat('00', 16), 'hex'), " + hash + ", " + hash + ")": checked,
-		"INSERT INTO run (task, low, high, count, sum, digest) VALUES (1, decode(repeat('00', 16), 'hex'), decode(repeat('ff', 16), 'hex'), 2, " + hash + ", " + hash + ")":                                       checked,
-		"INSERT INTO resource (task, kind, resource_id, digest, created) VALUES (1, 2, 'c', " + hash + ", 0)":                                                                                                     twice,
-		"INSERT INTO resource (task, kind, resource_id, digest, created) VALUES (1, 2, 'a', sha256('c'), 0)":                                                                                                      twice,
+		"INSERT INTO run (task, count, ids, pages, filter, sum, digest) VALUES (1, 2, decode(repeat('00', 16), 'hex'), decode(repeat('00', 48), 'hex'), '', " + hash + ", " + hash + ")": checked,
+		"INSERT INTO run (task, count, ids, pages, filter, sum, digest) VALUES (1, 1, decode(repeat('00', 16), 'hex'), '', '', " + hash + ", " + hash + ")":                              checked,
+		"INSERT INTO resource (task, kind, resource_id, digest, created) VALUES (1, 2, 'c', " + hash + ", 0)":                                                                            twice,
+		"INSERT INTO resource (task, kind, resource_id, digest, created) VALUES (1, 2, 'a', sha256('c'), 0)":                                                                             twice,
 		"UPDATE resource SET state = 1":                checked,
 		"UPDATE resource SET state = 2":                checked,
 		"UPDATE resource SET state = 1, response = ''": checked, // released without its hash

@@ -1,11 +1,10 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
@@ -22,6 +21,7 @@ type task struct {
 	retired  bool
 	swept    bool // and nothing of it is left to erase
 	closedIn uint64
+	closed   time.Time // by a person; zero while it is live
 }
 
 // minimum is the least count ever released.
@@ -40,11 +40,14 @@ const (
 func find(tx *pgdb.Tx, how string, id dap.TaskID) (*task, error) {
 	t := &task{id: id}
 	var mode int
-	found, err := tx.One(how, []any{id[:]}, &t.row, &mode, &t.least, &t.retired, &t.swept, &t.closedIn)
+	var closed int64 // 0 for NULL
+	found, err := tx.One(how, []any{id[:]}, &t.row, &mode, &t.least, &t.retired, &t.swept, &t.closedIn, &closed)
 	if err == nil && !found {
 		err = fmt.Errorf("%w: task", store.ErrNotFound)
 	}
-	t.mode = dap.BatchMode(mode)
+	if t.mode = dap.BatchMode(mode); closed != 0 {
+		t.closed = time.Unix(0, closed).UTC()
+	}
 	return t, err
 }
 
@@ -59,31 +62,13 @@ func live(tx *pgdb.Tx, how string, id dap.TaskID) (*task, error) {
 
 // PutTask implements [store.Tasks].
 func (s *Store) PutTask(ctx context.Context, in *store.Task) error {
-	switch {
-	case in.VDAF == nil:
+	if in.VDAF == nil {
 		return errors.New("store: put task: VDAF is required")
-	case in.Mode != dap.TimeInterval && in.Mode != dap.LeaderSelected:
-		return fmt.Errorf("store: put task: unknown batch mode %d", in.Mode)
-	case in.TimePrecision > math.MaxInt64 || in.MinBatch > math.MaxInt64:
-		return errors.New("store: put task: time precision or minimum exceeds 63 bits")
 	}
-	err := s.update(ctx, "put-task", func(tx *pgdb.Tx) error {
-		// Of two that come at once the second waits, and finds the first.
-		made, err := tx.Exec("put-task", in.ID[:], append([]byte{}, in.Config...), int(in.Mode), uint64(in.TimePrecision), in.MinBatch)
-		if err != nil || made == 1 {
-			return err
-		}
-		var config []byte
-		var mode int
-		var precision, minimum uint64
-		if _, err := tx.One("task-config", []any{in.ID[:]}, &config, &mode, &precision, &minimum); err != nil {
-			return err
-		}
-		if !bytes.Equal(config, in.Config) || dap.BatchMode(mode) != in.Mode || precision != uint64(in.TimePrecision) || minimum != in.MinBatch {
-			return fmt.Errorf("%w: task provisioned with another configuration", store.ErrDifferent)
-		}
-		return nil
-	})
+	if err := checkTask(in); err != nil {
+		return fmt.Errorf("store: put task: %w", err)
+	}
+	err := s.update(ctx, "put-task", func(tx *pgdb.Tx) error { return provision(tx, in) })
 	if err == nil {
 		told := *in
 		s.tasks.Store(in.ID, &told)
@@ -129,7 +114,7 @@ func (s *Store) Tasks(ctx context.Context) (ids []dap.TaskID, err error) {
 func (s *Store) TaskState(ctx context.Context, id dap.TaskID) (state store.TaskState, err error) {
 	err = s.view(ctx, "task-state", func(tx *pgdb.Tx) error {
 		t, err := find(tx, reading, id)
-		state = store.TaskState{Retired: t.retired, ClosedIn: uint32(t.closedIn)}
+		state = store.TaskState{Retired: t.retired, ClosedIn: uint32(t.closedIn), Closed: t.closed}
 		return err
 	})
 	return state, err

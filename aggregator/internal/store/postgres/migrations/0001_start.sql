@@ -49,6 +49,38 @@ CREATE TABLE task (
 REVOKE DELETE, TRUNCATE ON task FROM PUBLIC, CURRENT_USER;
 GRANT SELECT, INSERT, UPDATE (closed_in, retired, swept) ON task TO :service;
 
+-- The number of the last change of registration. Its row is the turn to change that table.
+CREATE TABLE registry (
+  one     boolean PRIMARY KEY DEFAULT true CHECK (one),
+  changes bigint  NOT NULL DEFAULT 0 CHECK (changes >= 0)
+);
+INSERT INTO registry DEFAULT VALUES;
+GRANT SELECT, UPDATE (changes) ON registry TO :service;
+
+-- How each task came, what it was made of, and how it was closed. No secret is here: terms
+-- name files of them. A row is never forgotten, and what it says of how the task came does
+-- not change.
+CREATE TABLE registration (
+  task       bigint   PRIMARY KEY REFERENCES task (id),
+  change     bigint   NOT NULL UNIQUE CHECK (change > 0), -- its last one
+  form       smallint NOT NULL CHECK (form IN (1, 2)), -- aggregator.Form
+  made       bytea, -- NULL once the task is retired and swept; so are the terms
+  sum        bytea    NOT NULL CHECK (length(sum) = 32), -- SHA-256 of made
+  terms      bytea,
+  tenant     text     NOT NULL,
+  source     smallint NOT NULL CHECK (source IN (1, 2, 3)), -- aggregator.Source
+  added_by   text     NOT NULL CHECK (added_by <> ''),
+  added      bigint   NOT NULL,
+  ends       bigint   CHECK (ends > 0), -- in seconds; NULL: never
+  closed     bigint, -- NULL while it is live
+  closed_by  text     CHECK (closed_by <> ''),
+  closed_why text     CHECK (closed_why <> ''),
+  CHECK ((made IS NULL) = (terms IS NULL)),
+  CHECK ((closed IS NULL) = (closed_by IS NULL) AND (closed IS NULL) = (closed_why IS NULL))
+);
+REVOKE DELETE, TRUNCATE ON registration FROM PUBLIC, CURRENT_USER;
+GRANT SELECT, INSERT, UPDATE (change, made, terms, closed, closed_by, closed_why) ON registration TO :service;
+
 -- What is counted of a task, appended by each transaction that counts and added up where
 -- it is read; many rows become one by the way. kind 0: acknowledged, 1: aggregated, 2:
 -- refused at upload, 3: rejected after the acknowledgement, both of a code of

@@ -17,13 +17,17 @@ SELECT config, mode, time_precision, min_batch FROM task WHERE task_id = $1
 SELECT task_id FROM task ORDER BY task_id
 
 -- name: task
-SELECT id, mode, min_batch, retired IS NOT NULL, swept, closed_in FROM task WHERE task_id = $1
+SELECT id, mode, min_batch, retired IS NOT NULL, swept, closed_in,
+  (SELECT closed FROM registration WHERE registration.task = task.id) FROM task WHERE task_id = $1
 
 -- name: share-task
-SELECT id, mode, min_batch, retired IS NOT NULL, swept, closed_in FROM task WHERE task_id = $1 FOR KEY SHARE
+SELECT id, mode, min_batch, retired IS NOT NULL, swept, closed_in,
+  (SELECT closed FROM registration WHERE registration.task = task.id) FROM task WHERE task_id = $1 FOR KEY SHARE
 
 -- name: task-in-turn
-SELECT id, mode, min_batch, retired IS NOT NULL, swept, closed_in FROM task WHERE task_id = $1 FOR NO KEY UPDATE
+SELECT id, mode, min_batch, retired IS NOT NULL, swept, closed_in,
+  (SELECT closed FROM registration WHERE registration.task = task.id) FROM task WHERE task_id = $1 FOR NO KEY UPDATE
 
 -- name: exclude-task
-SELECT id, mode, min_batch, retired IS NOT NULL, swept, closed_in FROM task WHERE task_id = $1 FOR UPDATE
+SELECT id, mode, min_batch, retired IS NOT NULL, swept, closed_in,
+  (SELECT closed FROM registration WHERE registration.task = task.id) FROM task WHERE task_id = $1 FOR UPDATE

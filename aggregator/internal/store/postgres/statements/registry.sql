@@ -1,0 +1,29 @@
+-- name: registry-turn
+SELECT changes FROM registry FOR UPDATE
+
+-- name: move-registry
+UPDATE registry SET changes = $1 WHERE changes <> $1
+
+-- name: put-registration
+INSERT INTO registration (task, change, form, made, sum, terms, tenant, source, added_by, added, ends)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+
+-- name: close-registration
+UPDATE registration SET change = $2, closed = $3, closed_by = $4, closed_why = $5 WHERE task = $1 AND closed IS NULL
+
+-- name: registration
+SELECT task_id, form, sum, tenant, source, added_by, added, ends, change, closed, coalesce(closed_by, ''), coalesce(closed_why, ''), made, terms
+FROM registration JOIN task ON task.id = registration.task WHERE registration.task = $1
+
+-- name: registrations
+SELECT task_id, form, sum, tenant, source, added_by, added, ends, change, closed, coalesce(closed_by, ''), coalesce(closed_why, ''), NULL::bytea, NULL::bytea
+FROM registration JOIN task ON task.id = registration.task WHERE change > $1 ORDER BY change LIMIT $2
+
+-- name: sweep-registration
+UPDATE registration SET made = NULL, terms = NULL WHERE task = $1 AND made IS NOT NULL
+
+-- name: audit-registry
+SELECT coalesce(max(change), 0), (SELECT changes FROM registry) FROM registration
+
+-- name: audit-registrations
+SELECT task_id, sum, made FROM registration JOIN task ON task.id = registration.task WHERE made IS NOT NULL
