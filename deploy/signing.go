@@ -373,7 +373,7 @@ func cosigned(dir string, o Manifest) (*ohttp.Manifest, error) {
 			return nil, fmt.Errorf("deploy: %w", err)
 		}
 		defer closeAll()
-		list, err := n.ListFor(o.Deployment.ID, o.NotBefore, o.NotAfter)
+		list, err := n.ListFor(context.Background(), o.Deployment.ID, o.NotBefore, o.NotAfter)
 		if err != nil {
 			return nil, fmt.Errorf("deploy: %w", err)
 		}
@@ -384,7 +384,7 @@ func cosigned(dir string, o Manifest) (*ohttp.Manifest, error) {
 		return nil, fmt.Errorf("deploy: %w", err)
 	}
 	for _, n := range notaries {
-		c, err := n.Cosign(m)
+		c, err := n.Cosign(context.Background(), m)
 		if err != nil {
 			return nil, fmt.Errorf("deploy: %w", err)
 		}

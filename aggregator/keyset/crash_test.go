@@ -30,7 +30,7 @@ func (w *watched) OpenWrite(name string) (disk.File, error) {
 
 func (w *watched) Remove(name string) error {
 	if strings.HasSuffix(name, fileSuffix) {
-		content, err := disk.ReadFile(w.FS, name, maxKeyFile)
+		content, err := disk.ReadFile(w.FS, name, 1<<14)
 		w.did = append(w.did, fmt.Sprintf("remove, zeros: %v, %v", err == nil && len(content) > 0 && bytes.Count(content, []byte{0}) == len(content), err))
 	}
 	return w.FS.Remove(name)
@@ -145,7 +145,7 @@ func TestCrashAnywhere(t *testing.T) {
 			for _, pair := range s.Keyring().Keys() {
 				living[string(pair.Public().Bytes())] = true
 			}
-			if faults, err := s.Audit(); err != nil || len(faults) > 0 {
+			if faults, err := s.Audit(t.Context()); err != nil || len(faults) > 0 {
 				t.Errorf("audit: %v, %q", err, faults)
 			}
 			for _, k := range keys {
@@ -157,7 +157,7 @@ func TestCrashAnywhere(t *testing.T) {
 			}
 		}
 		disturb(mem, fp)
-		s, err := Open(o)
+		s, err := Open(t.Context(), o)
 		for range 10 {
 			if err != nil {
 				break
@@ -276,7 +276,7 @@ func TestGoesOnAfterFailure(t *testing.T) {
 					living++
 				}
 			}
-			if faults, err := s.Audit(); err != nil || len(faults) > 0 {
+			if faults, err := s.Audit(t.Context()); err != nil || len(faults) > 0 {
 				t.Errorf("audit: %v, %q", err, faults)
 			}
 			if err == nil && (living > 2 || len(files(t, mem)) != living) {

@@ -5,7 +5,8 @@
 //
 // # The life of a key
 //
-//	current    made at the beginning of its epoch, the only one of its suite that is offered
+//	waiting    made, and not offered yet: where replicas share the keys, until each has proved that it holds this one
+//	current    offered, the only one of its suite
 //	accepted   a newer one is offered; uploads are taken for MaxAge, which is how long clients may use the list they have
 //	           (Cache-Control), and Overlap
 //	retiring   no upload is taken; what was accepted before is still opened. A leader keeps the key until none of its own
@@ -16,14 +17,28 @@
 // Keys of the operator's own (Options.Configured) are opened and taken beside these,
 // never offered and never destroyed.
 //
-// # Files
+// # Where keys are
 //
-//	keys/state       what there is, without secrets; replaced as a whole (disk.WriteFile)
-//	keys/<n>.hpke    one key pair each, in the format of package sealed, readable by the owner only (disk.OSFS)
+// A vault ([Options].Vault) has a state, which says without secrets what there is, and the
+// key pairs by name, in the format of package sealed. One process has a directory:
 //
-// A key's file is durable before the state names it, and the state says "destroyed"
-// before the file is touched. So a crash leaves either a file that the state does not
-// name, which the next start destroys, or the key as it was.
+//	keys/state       replaced as a whole (disk.WriteFile)
+//	keys/<n>.hpke    one key pair each, readable by the owner only (disk.OSFS)
+//
+// A key is durable before the state names it, and the state says "destroyed" before the
+// key is touched. So a crash leaves either a key that the state does not name, which the
+// next start destroys, or the key as it was.
+//
+// # Replicas
+//
+// Replicas share a vault of rows. One of them, the maker, makes and ends keys; the others
+// take over what it did with their next [Set.Step]. A new key is not offered before every
+// replica that lives has proved that it holds it, and uploads to it are taken from then on;
+// a key is not destroyed before every one of them has closed it and has no work under way
+// that may use it. A replica that has not been heard for vault.Lease is dead and holds up
+// neither. All go by the vault's clock. An upload that a replica took before it was cut off
+// from the vault, and makes durable after its key was destroyed, cannot be opened: whoever
+// commits it checks, in that transaction, that the replica lives.
 //
 // # What destroying gives
 //
@@ -41,5 +56,6 @@
 // Everything may be called from many goroutines; readers take no lock for the list and
 // the key ring. [Set.Step] may fail at any point and be repeated, also by the next life.
 // [ErrDamaged] is for the operator: a key that the state names is missing or not what was
-// written. One process owns the directory, as it owns the store beside it.
+// written, or the state is older than the one that this set has seen. One process owns the
+// directory, as it owns the store beside it.
 package keyset

@@ -29,13 +29,13 @@ func Example() {
 		log.Fatal(err)
 	}
 	schedule := keyset.Schedule{Period: 24 * time.Hour, MaxAge: 12 * time.Hour}
-	today, err := keyset.Open(keyset.Options{Schedule: schedule, FS: files})
+	today, err := keyset.Open(context.Background(), keyset.Options{Schedule: schedule, FS: files})
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(today.Status()[0].State)
 
-	later, err := keyset.Open(keyset.Options{Schedule: schedule, FS: files, Clock: tomorrow{disk.SystemClock}})
+	later, err := keyset.Open(context.Background(), keyset.Options{Schedule: schedule, FS: files, Clock: tomorrow{disk.SystemClock}})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package keyset
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/keyset/vault"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/sealed"
@@ -37,7 +39,9 @@ func FailpointNames() []string {
 // Options make a [Set].
 type Options struct {
 	Schedule
-	// FS holds the keys; an aggregator's own file system. Required.
+	// Vault is where the keys are; default the directory Dir of FS.
+	Vault vault.Vault
+	// FS holds the keys; an aggregator's own file system. Required without Vault.
 	FS disk.FS
 	// Dir is the directory in it, which is the set's alone; default "keys".
 	Dir string
@@ -65,7 +69,7 @@ func (o *Options) Validate() error {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.FS == nil {
+	if o.FS == nil && o.Vault == nil {
 		return errors.New("keyset: no file system")
 	}
 	if err := disk.CheckName(o.Dir); err != nil {
@@ -81,10 +85,14 @@ type Set struct {
 	fixed bool
 	view  atomic.Pointer[view]
 
-	step   sync.Mutex // held while keys are made and destroyed; guards the next three; taken before mu
-	serial uint64     // the highest ever used, also in vain
-	dirty  bool       // files may lie there that nothing names
-	unsure bool       // the last attempt to save failed: the disk may hold that state or the one before
+	vault   vault.Vault
+	aside   atomic.Int64 // what the vault's clock is ahead of this replica's, in nanoseconds
+	step    sync.Mutex   // held while keys are made and destroyed; guards the next five; taken before mu
+	serial  uint64       // the highest ever used, also in vain
+	version uint64       // of the state that this set has
+	resigns bool         // at the next beat
+	dirty   bool         // secrets may lie there that nothing names
+	unsure  bool         // the last attempt to save failed: the vault may hold that state or the one before
 
 	mu   sync.Mutex
 	keys []*key // by serial; destroyed ones too, while their ids are taken
@@ -94,10 +102,10 @@ type Set struct {
 type key struct {
 	record
 	pair   *sealed.KeyPair // nil: destroyed
-	closed bool            // its time is over: no new work may use it, whatever the clock says from now on
+	over   bool            // its time is over: no new work may use it, whatever the clock says from now on
 	ending bool            // it is being destroyed, which may yet fail: no work of whatever age begins with it
 	holds  int             // work under way that may use it
-	why    string          // what needed it when it was last asked for
+	why    string          // what needed it when it was last asked for, or what it waits for
 }
 
 // view is what readers get without a lock. Immutable.
@@ -110,12 +118,12 @@ type view struct {
 const Every = 10 * time.Second
 
 // New is [Open] by a schedule, or [Fixed] with the configured keys where there is none.
-func New(by *Schedule, opt Options) (*Set, error) {
+func New(ctx context.Context, by *Schedule, opt Options) (*Set, error) {
 	if by == nil {
 		return Fixed(opt.Configured)
 	}
 	opt.Schedule = *by
-	return Open(opt)
+	return Open(ctx, opt)
 }
 
 // Fixed is a set of the operator's keys, best first: offered and taken for as long as the
@@ -134,49 +142,92 @@ func Fixed(keys *sealed.Keyring) (*Set, error) {
 	return s, nil
 }
 
-// Open reads the keys in a directory, finishes what an earlier life began to destroy, and
-// makes a key of each suite that has none. It fails with [ErrDamaged] where a living key
-// is not there.
-func Open(opt Options) (*Set, error) {
+// Open reads the keys, finishes what an earlier life began to destroy, and makes a key of
+// each suite that has none. Where replicas share the keys, it waits until one is offered: no
+// longer than ctx lasts. It fails with [ErrDamaged] where a living key is not there.
+func Open(ctx context.Context, opt Options) (*Set, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Set{opt: opt, dirty: true}
-	if err := disk.MakeDirs(opt.FS, opt.Dir); err != nil {
-		return nil, fmt.Errorf("keyset: %w", err)
+	s := &Set{opt: opt, vault: opt.Vault, dirty: true}
+	if s.vault == nil {
+		d := opt.directory()
+		if err := d.Make(); err != nil {
+			return nil, fmt.Errorf("keyset: %w", err)
+		}
+		s.vault = d
 	}
-	records, found, err := s.readState()
-	if err == nil && !found {
-		err = s.begin()
-	}
+	// From here on no key is offered without this replica, which has none yet. Before it
+	// could read those that there are it does not want to be the maker.
+	s.resigns = true
+	turn, err := s.beat(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for i := range records {
-		k := &key{record: records[i]}
-		if k.lives() {
-			if k.pair, err = s.readPair(&k.record); err != nil {
-				return nil, err
-			}
-			if s.configured(k.id) {
-				return nil, fmt.Errorf("keyset: the configured key %d has the id of one of ours: %w", k.id, sealed.ErrKey)
-			}
-		}
-		s.keys = append(s.keys, k)
-		s.serial = max(s.serial, k.serial)
-	}
-	if err := s.clean(); err != nil {
+	if err := s.read(ctx, turn.Alone); err != nil {
 		return nil, err
 	}
-	s.publish()
-	now := s.now()
-	_, err = s.rotate(now, func(k *record) bool { return false })
-	return s, err
+	if turn.Alone {
+		_, err = s.rotate(ctx, turn, func(*record) bool { return false })
+		return s, err
+	}
+	return s, s.join(ctx)
+}
+
+// read takes over what there is when the set is opened. A set that is alone makes the state
+// of a new vault, and cleans up.
+func (s *Set) read(ctx context.Context, alone bool) error {
+	records, version, err := s.readState(ctx)
+	if err != nil {
+		return err
+	}
+	if version == 0 {
+		if !alone {
+			return nil
+		}
+		return s.begin(ctx)
+	}
+	if err := s.take(ctx, records, version); err != nil || !alone {
+		return err
+	}
+	return s.clean(ctx)
+}
+
+// take makes a state that was read the one of this set, and reads the keys that are new in
+// it. s.step must be held, or s not yet shared.
+func (s *Set) take(ctx context.Context, records []record, version uint64) error {
+	s.mu.Lock()
+	there := make(map[uint64]bool)
+	for _, k := range s.keys {
+		there[k.serial] = k.pair != nil
+	}
+	s.mu.Unlock()
+	pairs := make(map[uint64]*sealed.KeyPair)
+	for i := range records {
+		r := &records[i]
+		s.serial = max(s.serial, r.serial)
+		if !r.lives() || there[r.serial] {
+			continue
+		}
+		pair, err := s.readPair(ctx, r)
+		if err != nil {
+			return err
+		}
+		if s.configured(r.id) {
+			return fmt.Errorf("keyset: the configured key %d has the id of one of ours: %w", r.id, sealed.ErrKey)
+		}
+		pairs[r.serial] = pair
+	}
+	s.adopt(records, pairs)
+	s.version, s.unsure = version, false
+	return nil
 }
 
 // now is the time as the state keeps it: keys outlive the process, and with it any
-// monotonic clock.
-func (s *Set) now() time.Time { return s.opt.Clock.Now().Round(0).UTC() }
+// monotonic clock. Replicas go by the vault's clock.
+func (s *Set) now() time.Time {
+	return s.opt.Clock.Now().Add(time.Duration(s.aside.Load())).Round(0).UTC()
+}
 
 func (s *Set) configured(id uint8) bool { return s.opt.Configured != nil && s.opt.Configured.Has(id) }
 
@@ -225,7 +276,7 @@ func (s *Set) Accepting() *Hold {
 	now := s.now()
 	h := &Hold{set: s}
 	for _, k := range s.keys {
-		if k.pair != nil && !k.closed && !k.ended(now, s.opt.accepts) {
+		if k.pair != nil && !k.over && !k.ended(now, s.opt.accepts) {
 			h.take(k)
 		}
 	}
@@ -288,7 +339,7 @@ func (s *Set) publish() {
 	}
 	for _, suite := range s.opt.Suites {
 		for _, k := range living {
-			if k.suite == suite && k.superseded.IsZero() {
+			if k.suite == suite && k.superseded.IsZero() && !k.offered.IsZero() {
 				list = append(list, dap.NewHpkeConfig(k.pair))
 			}
 		}
@@ -326,6 +377,7 @@ func (s *Set) adopt(records []record, pairs map[uint64]*sealed.KeyPair) {
 			k = &key{pair: pairs[r.serial]}
 		}
 		k.record = r
+		k.over = k.over || r.closed > 0
 		if !r.lives() {
 			k.pair = nil
 		}
@@ -334,28 +386,30 @@ func (s *Set) adopt(records []record, pairs map[uint64]*sealed.KeyPair) {
 	s.publish()
 }
 
-// clean destroys files that nothing names, if there may be any. s.step must be held, or s
+// clean destroys secrets that nothing names, if there may be any. s.step must be held, or s
 // not yet shared.
-func (s *Set) clean() error {
+func (s *Set) clean(ctx context.Context) error {
 	if !s.dirty {
 		return nil
 	}
 	records := s.records()
-	if s.unsure { // no file may go that the state on the disk names
-		if err := s.save(records); err != nil {
+	if s.unsure { // no secret may go that the state in the vault names
+		if err := s.save(ctx, records); err != nil {
 			return err
 		}
 	}
-	if err := s.sweep(records); err != nil {
+	if err := s.sweep(ctx, records); err != nil {
 		return err
 	}
 	s.dirty = false
 	return nil
 }
 
-// rotate makes a key of each suite that has no current one, or one that is due, and ends
-// the current ones of other suites. s.step must be held, or s not yet shared.
-func (s *Set) rotate(now time.Time, due func(*record) bool) (worked bool, err error) {
+// rotate makes a key of each suite that has no current one, or one that is due, offers
+// those that every replica holds, and ends the current ones of other suites. s.step must be
+// held, or s not yet shared.
+func (s *Set) rotate(ctx context.Context, turn vault.Turn, due func(*record) bool) (worked bool, err error) {
+	now := s.now()
 	records := s.records()
 	// A clock that was far ahead must not keep keys, or ids, until that time comes.
 	for i := range records {
@@ -368,16 +422,25 @@ func (s *Set) rotate(now time.Time, due func(*record) bool) (worked bool, err er
 			records[i].promised, worked = most, true
 		}
 	}
-	pairs := make(map[uint64]*sealed.KeyPair)
-	made := len(records)
-	for i := range made {
-		if r := &records[i]; r.lives() && r.superseded.IsZero() && !slices.Contains(s.opt.Suites, r.suite) {
+	for i := range records {
+		if r := &records[i]; r.current() && !slices.Contains(s.opt.Suites, r.suite) {
 			r.superseded, worked = now, true
 		}
 	}
+	offered, err := s.offer(records, turn.Peers, now)
+	if err != nil {
+		return false, err
+	}
+	pairs := make(map[uint64]*sealed.KeyPair)
+	made := len(records)
 	for _, suite := range s.opt.Suites {
-		i := slices.IndexFunc(records, func(r record) bool { return r.lives() && r.superseded.IsZero() && r.suite == suite })
-		if i >= 0 && !due(&records[i]) {
+		newest := -1
+		for i := range records {
+			if r := &records[i]; r.current() && r.suite == suite {
+				newest = i
+			}
+		}
+		if newest >= 0 && (records[newest].offered.IsZero() || !due(&records[newest])) {
 			continue
 		}
 		if err := s.opt.Failpoints.Hit(failBeforeMake); err != nil {
@@ -390,21 +453,24 @@ func (s *Set) rotate(now time.Time, due func(*record) bool) (worked bool, err er
 		s.serial++
 		r := record{serial: s.serial, id: id, suite: suite, created: now}
 		s.dirty = true // until the state names it
-		if pairs[r.serial], err = s.makePair(&r); err != nil {
+		if pairs[r.serial], err = s.makePair(ctx, &r); err != nil {
 			return false, err
 		}
 		if err := s.opt.Failpoints.Hit(failAfterFile); err != nil {
 			return false, err
 		}
-		if i >= 0 {
-			records[i].superseded = now
+		if turn.Alone {
+			r.offered = now
+			if newest >= 0 {
+				records[newest].superseded = now
+			}
 		}
-		records, worked = append(records, r), true
+		records = append(records, r)
 	}
-	if !worked {
+	if !worked && !offered && len(records) == made {
 		return false, nil
 	}
-	if err := s.save(records); err != nil {
+	if err := s.save(ctx, records); err != nil {
 		return false, err
 	}
 	s.adopt(records, pairs)
@@ -416,7 +482,7 @@ func (s *Set) rotate(now time.Time, due func(*record) bool) (worked bool, err er
 	for _, r := range records[made:] {
 		s.opt.Log.Info("HPKE key made", "key", r.id, "kem", kemName(r.suite.KEM))
 	}
-	return true, s.clean()
+	return true, s.clean(ctx)
 }
 
 // due says whether a current key has had its time, or was made by a clock that was far

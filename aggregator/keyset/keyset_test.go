@@ -39,7 +39,7 @@ func short(delay time.Duration) Schedule {
 
 func open(t testing.TB, o Options) *Set {
 	t.Helper()
-	s, err := Open(o)
+	s, err := Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func files(t testing.TB, fsys disk.FS) (names []string) {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		if e.Name != stateName {
+		if e.Name != "state" {
 			names = append(names, e.Name)
 		}
 	}
@@ -408,10 +408,10 @@ func TestDamage(t *testing.T) {
 			o := Options{FS: mem, Clock: newClock()}
 			s := open(t, o)
 			f(t, mem, "keys/"+files(t, mem)[0])
-			if faults, err := s.Audit(); err != nil || len(faults) != 1 {
+			if faults, err := s.Audit(t.Context()); err != nil || len(faults) != 1 {
 				t.Errorf("audit: %v, %q", err, faults)
 			}
-			if _, err := Open(o); !errors.Is(err, ErrDamaged) {
+			if _, err := Open(t.Context(), o); !errors.Is(err, ErrDamaged) {
 				t.Errorf("opened: %v", err)
 			}
 		})
@@ -431,7 +431,7 @@ func TestSweepIsCareful(t *testing.T) {
 		f.Write([]byte("x"))
 		f.Close()
 	}
-	if faults, err := s.Audit(); err != nil || len(faults) != 2 {
+	if faults, err := s.Audit(t.Context()); err != nil || len(faults) != 2 {
 		t.Errorf("audit: %v, %q", err, faults)
 	}
 	open(t, o)
@@ -515,7 +515,7 @@ func TestScheduleValidate(t *testing.T) {
 		}
 	}
 	for name, o := range map[string]Options{"no files": {}, "bad name": {FS: disktest.NewMem(1), Dir: "../keys"}} {
-		if _, err := Open(o); err == nil {
+		if _, err := Open(t.Context(), o); err == nil {
 			t.Errorf("%s: opened", name)
 		}
 	}
@@ -613,7 +613,7 @@ func TestKeyOfAnother(t *testing.T) {
 			}
 		}
 	}
-	if _, err := Open(Options{Schedule: short(time.Minute), FS: mem, Clock: newClock()}); !errors.Is(err, ErrDamaged) {
+	if _, err := Open(t.Context(), Options{Schedule: short(time.Minute), FS: mem, Clock: newClock()}); !errors.Is(err, ErrDamaged) {
 		t.Errorf("another's key of the same id: %v", err)
 	}
 }

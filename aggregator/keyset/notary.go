@@ -2,6 +2,7 @@ package keyset
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -196,7 +197,7 @@ func (n *Notary) List(deployment [32]byte) (list []byte, maxAge time.Duration, e
 
 // ListFor is the list that is offered now, signed for the time of a manifest. Its keys
 // take uploads until that has ended, and those under way have come.
-func (n *Notary) ListFor(deployment [32]byte, from, until time.Time) ([]byte, error) {
+func (n *Notary) ListFor(ctx context.Context, deployment [32]byte, from, until time.Time) ([]byte, error) {
 	d, err := n.deployment(deployment)
 	if err != nil {
 		return nil, err
@@ -209,7 +210,7 @@ func (n *Notary) ListFor(deployment [32]byte, from, until time.Time) ([]byte, er
 		return nil, fmt.Errorf("%w: neither of this epoch nor of the next", ErrRefused)
 	}
 	body, _ := n.set.List()
-	if err := n.set.promise(body, until.Add(n.set.opt.Overlap+n.o.held())); err != nil {
+	if err := n.set.promise(ctx, body, until.Add(n.set.opt.Overlap+n.o.held())); err != nil {
 		return nil, err
 	}
 	l := signed.List{Deployment: d.ID, Role: n.o.Role, URL: n.base(d), Epoch: ohttp.EpochAt(from, d.Epoch), NotBefore: from, NotAfter: until, Body: body}
@@ -219,8 +220,8 @@ func (n *Notary) ListFor(deployment [32]byte, from, until time.Time) ([]byte, er
 // Cosign signs a manifest in the aggregator's role, if it says of the deployment what its
 // recipes do, holds the aggregator's own list and its peer's, and is the first of its
 // epoch. A caller who asks again gets the same manifest signed again, and no other.
-func (n *Notary) Cosign(m *ohttp.Manifest) (ohttp.Cosignature, error) {
-	if err := n.acceptable(m); err != nil {
+func (n *Notary) Cosign(ctx context.Context, m *ohttp.Manifest) (ohttp.Cosignature, error) {
+	if err := n.acceptable(ctx, m); err != nil {
 		return ohttp.Cosignature{}, err
 	}
 	digest, err := m.Digest()
@@ -240,7 +241,7 @@ func (n *Notary) Cosign(m *ohttp.Manifest) (ohttp.Cosignature, error) {
 	return signing.Signatures[i], nil
 }
 
-func (n *Notary) acceptable(m *ohttp.Manifest) error {
+func (n *Notary) acceptable(ctx context.Context, m *ohttp.Manifest) error {
 	d, err := n.deployment(m.Deployment)
 	if err != nil {
 		return err
@@ -260,7 +261,7 @@ func (n *Notary) acceptable(m *ohttp.Manifest) error {
 	if n.o.Role == signed.Helper {
 		ours = helper
 	}
-	return n.set.promise(ours.Body, m.NotAfter.Add(m.Sending()+n.set.opt.Overlap+m.Hold))
+	return n.set.promise(ctx, ours.Body, m.NotAfter.Add(m.Sending()+n.set.opt.Overlap+m.Hold))
 }
 
 // Check says whether a manifest says of the deployment what its recipes do, is of this

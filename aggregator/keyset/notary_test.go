@@ -32,11 +32,11 @@ func TestPromise(t *testing.T) {
 	list, _ := s.List()
 	first := offered(t, s)[0]
 	until := clock.Now().Add(40 * time.Minute)
-	if err := s.promise(list, until); err != nil {
+	if err := s.promise(t.Context(), list, until); err != nil {
 		t.Fatal(err)
 	}
 	// a shorter one changes nothing
-	if err := s.promise(list, until.Add(-time.Minute)); err != nil {
+	if err := s.promise(t.Context(), list, until.Add(-time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	for minute := 1; minute <= 45; minute++ {
@@ -96,14 +96,14 @@ func TestPromiseRefused(t *testing.T) {
 		"cut off":               {list[:len(list)-1], soon},
 		"further than promised": {list, clock.Now().Add(time.Hour + time.Second)},
 	} {
-		if err := s.promise(c.list, c.until); !errors.Is(err, ErrPromise) {
+		if err := s.promise(t.Context(), c.list, c.until); !errors.Is(err, ErrPromise) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	clock.advance(10 * time.Minute)
 	step(t, s, unneeded)
 	clock.advance(5 * time.Minute)
-	if err := s.promise(list, clock.Now().Add(time.Minute)); !errors.Is(err, ErrPromise) {
+	if err := s.promise(t.Context(), list, clock.Now().Add(time.Minute)); !errors.Is(err, ErrPromise) {
 		t.Errorf("a key that is taken no longer: %v", err)
 	}
 }
@@ -118,7 +118,7 @@ func TestPromiseByAFastClock(t *testing.T) {
 	clock.advance(9 * time.Minute)
 	year := 365 * 24 * time.Hour
 	clock.advance(year)
-	if err := s.promise(list, clock.Now().Add(30*time.Minute)); err != nil {
+	if err := s.promise(t.Context(), list, clock.Now().Add(30*time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	clock.advance(-year)
@@ -148,7 +148,7 @@ func TestPromiseAtFailingDisk(t *testing.T) {
 			}
 			return nil
 		})
-		promised := s.promise(list, clock.Now().Add(30*time.Minute)) == nil
+		promised := s.promise(t.Context(), list, clock.Now().Add(30*time.Minute)) == nil
 		done := n <= at
 		if !promised {
 			failed++
@@ -235,7 +235,7 @@ func TestNotaryKeepsKeys(t *testing.T) {
 	n, set, d := notaryOf(t, clock, disktest.NewMem(1), begin)
 	first := offered(t, set)[0]
 	from, until := begin.Add(8*time.Minute), begin.Add(18*time.Minute) // handed out ahead
-	if _, err := n.ListFor(d.ID, from, until); err != nil {
+	if _, err := n.ListFor(t.Context(), d.ID, from, until); err != nil {
 		t.Fatal(err)
 	}
 	for clock.Now().Before(until.Add(6*time.Minute - 1)) { // the overlap and what is held
@@ -260,7 +260,7 @@ func TestNotaryKeepsKeys(t *testing.T) {
 		"of the past":               {-10 * time.Minute, 0},
 		"that ends where it begins": {time.Minute, time.Minute},
 	} {
-		if _, err := n.ListFor(d.ID, clock.Now().Add(c[0]), clock.Now().Add(c[1])); !errors.Is(err, ErrRefused) {
+		if _, err := n.ListFor(t.Context(), d.ID, clock.Now().Add(c[0]), clock.Now().Add(c[1])); !errors.Is(err, ErrRefused) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

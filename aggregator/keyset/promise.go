@@ -2,11 +2,13 @@ package keyset
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/keyset/vault"
 	"github.com/starling-agg/starling/dap"
 )
 
@@ -18,13 +20,27 @@ var ErrPromise = errors.New("keyset: no promise about these keys")
 // follows them; it is durable when promise returns. Each must be one that takes uploads
 // now, and no two are of one KEM: which of them a device uses is not to tell devices
 // apart. It fails with [ErrPromise] and with the disk's errors.
-func (s *Set) promise(list []byte, until time.Time) error {
+func (s *Set) promise(ctx context.Context, list []byte, until time.Time) error {
 	configs, err := onePerKEM(list)
 	if err != nil {
 		return err
 	}
 	s.step.Lock()
 	defer s.step.Unlock()
+	for {
+		err := s.note(ctx, configs, until)
+		if !errors.Is(err, vault.ErrStale) {
+			return err
+		}
+		// Another replica has changed the state.
+		if _, err := s.refresh(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// note is promise, of a list that was read. s.step must be held.
+func (s *Set) note(ctx context.Context, configs dap.HpkeConfigList, until time.Time) error {
 	now := s.now()
 	if most := now.Add(s.opt.Promise); !s.fixed && until.After(most) {
 		return fmt.Errorf("%w: until %s, and no further than %s", ErrPromise, until.Format(time.RFC3339), most.Format(time.RFC3339))
@@ -47,7 +63,7 @@ func (s *Set) promise(list []byte, until time.Time) error {
 	if !changed && !s.unsure {
 		return nil
 	}
-	if err := s.save(records); err != nil {
+	if err := s.save(ctx, records); err != nil {
 		return err
 	}
 	s.adopt(records, nil)
@@ -83,7 +99,7 @@ func (s *Set) taking(c dap.HpkeConfig, now time.Time) (serial uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, k := range s.keys {
-		if k.pair != nil && !k.closed && !k.ended(now, s.opt.accepts) && same(c, dap.NewHpkeConfig(k.pair)) {
+		if k.pair != nil && !k.over && !k.ended(now, s.opt.accepts) && same(c, dap.NewHpkeConfig(k.pair)) {
 			return k.serial, true
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/keyset/vault"
 	"github.com/starling-agg/starling/aggregator/status"
 )
 
@@ -24,15 +25,23 @@ func (s *Set) Step(ctx context.Context, needs Needs) (worked bool, err error) {
 	}
 	s.step.Lock()
 	defer s.step.Unlock()
+	turn, err := s.follow(ctx)
+	if err != nil || !turn.Maker {
+		return false, err
+	}
 	now := s.now()
-	worked, err = s.rotate(now, s.due(now))
-	errs := []error{err, s.clean()}
+	worked, err = s.rotate(ctx, turn, s.due(now))
+	errs := []error{err, s.clean(ctx)}
 	for _, k := range s.closing(now) {
-		destroyed, err := s.end(ctx, k, now, needs)
+		destroyed, err := s.end(ctx, turn, k, now, needs)
 		worked, errs = worked || destroyed, append(errs, err)
 	}
-	errs = append(errs, s.forget(now))
-	return worked, errors.Join(errs...)
+	errs = append(errs, s.forget(ctx, now))
+	// Changes of another replica are taken over by the next step.
+	errs = slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, vault.ErrStale) })
+	err = errors.Join(errs...)
+	s.resigns = err != nil // another replica may fare better
+	return worked, err
 }
 
 // closing lists the living keys whose time is over, and lets no more work begin with them.
@@ -43,18 +52,21 @@ func (s *Set) closing(now time.Time) (over []*key) {
 		if k.pair == nil || !k.ended(now, s.opt.life) {
 			continue
 		}
-		k.closed = true
+		k.over = true
 		over = append(over, k)
 	}
 	return over
 }
 
 // end destroys a key unless it is needed. Repeating it is harmless.
-func (s *Set) end(ctx context.Context, k *key, now time.Time, needs Needs) (destroyed bool, err error) {
+func (s *Set) end(ctx context.Context, turn vault.Turn, k *key, now time.Time, needs Needs) (destroyed bool, err error) {
 	// Work that had begun may yet become durable, so it must have ended before anybody
 	// looks for it.
 	if s.held(k) {
 		return false, nil
+	}
+	if ready, err := s.closedByAll(ctx, turn, k); err != nil || !ready {
+		return false, err
 	}
 	why, err := needs(ctx, k.id, s.opt.life(&k.record))
 	if err != nil {
@@ -81,7 +93,7 @@ func (s *Set) end(ctx context.Context, k *key, now time.Time, needs Needs) (dest
 	records := s.records()
 	i := slices.IndexFunc(records, func(r record) bool { return r.serial == k.serial })
 	records[i].destroyed = now
-	if err := s.save(records); err != nil {
+	if err := s.save(ctx, records); err != nil {
 		return false, err
 	}
 	s.dirty = true
@@ -89,7 +101,7 @@ func (s *Set) end(ctx context.Context, k *key, now time.Time, needs Needs) (dest
 	if err := s.opt.Failpoints.Hit(failAfterDestroy); err != nil {
 		return false, err
 	}
-	if err := s.clean(); err != nil {
+	if err := s.clean(ctx); err != nil {
 		return false, err
 	}
 	s.opt.Log.Info("HPKE key destroyed", "key", k.id)
@@ -109,7 +121,7 @@ func (s *Set) held(k *key) bool {
 
 // forget frees the ids of keys destroyed long ago. The newest record stays: the next id
 // follows it.
-func (s *Set) forget(now time.Time) error {
+func (s *Set) forget(ctx context.Context, now time.Time) error {
 	records := s.records()
 	kept := slices.DeleteFunc(slices.Clone(records), func(r record) bool {
 		return !r.lives() && now.Sub(r.destroyed) >= s.opt.quarantine()
@@ -117,7 +129,7 @@ func (s *Set) forget(now time.Time) error {
 	if len(kept) == len(records) {
 		return nil
 	}
-	if err := s.save(kept); err != nil {
+	if err := s.save(ctx, kept); err != nil {
 		return err
 	}
 	s.adopt(kept, nil)
@@ -134,9 +146,11 @@ func (s *Set) Status() []status.Key {
 		switch {
 		case k.pair == nil:
 			x.State, x.Until = status.KeyDestroyed, k.destroyed
+		case k.offered.IsZero() && k.superseded.IsZero():
+			x.State, x.Why = status.KeyWaiting, k.why
 		case k.superseded.IsZero():
 			x.State, x.Until = status.KeyCurrent, k.created.Add(s.opt.Period)
-		case !k.closed && !k.ended(now, s.opt.accepts):
+		case !k.over && !k.ended(now, s.opt.accepts):
 			x.State, x.Until = status.KeyAccepted, s.opt.accepts(&k.record)
 		default:
 			x.State, x.Until, x.Why = status.KeyRetiring, s.opt.life(&k.record), k.why

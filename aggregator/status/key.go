@@ -7,6 +7,7 @@ import (
 
 // States of a key.
 const (
+	KeyWaiting    = "waiting"    // made, and not offered before every replica holds it
 	KeyCurrent    = "current"    // offered to clients; Until: when the next one is made
 	KeyAccepted   = "accepted"   // followed by a newer one, taken for clients that do not know that one; Until: no longer than then
 	KeyRetiring   = "retiring"   // no longer taken, opens what was taken before; Until: kept at least until then

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
@@ -36,7 +37,7 @@ func (s *Server) HandleVouched() {
 		w.Write(list)
 		return nil, nil
 	})
-	made := func(name string, limit int64, f func(id [32]byte, body []byte) (media string, answer []byte, err error)) {
+	made := func(name string, limit int64, f func(ctx context.Context, id [32]byte, body []byte) (media string, answer []byte, err error)) {
 		s.handle("POST", path+name, "POST "+name, func(w http.ResponseWriter, r *http.Request) (*dap.TaskID, error) {
 			id, err := s.deployment(r)
 			if err != nil {
@@ -50,7 +51,7 @@ func (s *Server) HandleVouched() {
 			if err != nil {
 				return nil, err
 			}
-			media, answer, err := f(id, body)
+			media, answer, err := f(r.Context(), id, body)
 			if err != nil {
 				return nil, vouchError(err)
 			}
@@ -60,7 +61,7 @@ func (s *Server) HandleVouched() {
 			return nil, nil
 		})
 	}
-	made("hpke_config", 16, func(id [32]byte, body []byte) (string, []byte, error) {
+	made("hpke_config", 16, func(ctx context.Context, id [32]byte, body []byte) (string, []byte, error) {
 		if len(body) != 16 {
 			return "", nil, keyset.ErrRefused
 		}
@@ -68,10 +69,10 @@ func (s *Server) HandleVouched() {
 		if from >= 1<<40 || until >= 1<<40 {
 			return "", nil, keyset.ErrRefused
 		}
-		list, err := s.Notary.ListFor(id, time.Unix(int64(from), 0).UTC(), time.Unix(int64(until), 0).UTC())
+		list, err := s.Notary.ListFor(ctx, id, time.Unix(int64(from), 0).UTC(), time.Unix(int64(until), 0).UTC())
 		return signed.ListMedia, list, err
 	})
-	made("manifest", ohttp.MaxManifest, func(id [32]byte, body []byte) (string, []byte, error) {
+	made("manifest", ohttp.MaxManifest, func(ctx context.Context, id [32]byte, body []byte) (string, []byte, error) {
 		m, err := ohttp.ReadManifest(body)
 		if err == nil && m.Deployment != id {
 			err = keyset.ErrDeployment
@@ -79,7 +80,7 @@ func (s *Server) HandleVouched() {
 		if err != nil {
 			return "", nil, err
 		}
-		c, err := s.Notary.Cosign(m)
+		c, err := s.Notary.Cosign(ctx, m)
 		return ohttp.CosignatureMedia, c.Append(nil), err
 	})
 }

@@ -90,7 +90,7 @@ func (c Common) Audit(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	more, err := c.p.Keys.Audit()
+	more, err := c.p.Keys.Audit(ctx)
 	if faults = append(faults, more...); err != nil {
 		return faults, err
 	}

@@ -104,7 +104,7 @@ func (p *Party) openKeys(ctx context.Context, o *Options) (err error) {
 	if err != nil {
 		return err
 	}
-	p.Keys, err = keyset.New(o.KeySchedule, keyset.Options{
+	p.Keys, err = keyset.New(ctx, o.KeySchedule, keyset.Options{
 		FS: o.FS, Known: known, Configured: o.Keys, Clock: p.Steady, Failpoints: o.Failpoints, Log: o.Log,
 	})
 	if err == nil && o.KeySchedule != nil {

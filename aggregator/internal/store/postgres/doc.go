@@ -69,7 +69,7 @@
 // # Shredding
 //
 // Deleted rows stay in versions, logs and backups. So what must be forgotten lies under
-// keys that are kept elsewhere: a part, a kept share and noise name their data key, and
+// keys that are kept elsewhere, or wrapped by such a key in rows ([Vault]): a part, a kept share and noise name their data key, and
 // what clients sealed is under the daily HPKE key. A part is sealed under the key of the
 // time at which it came, which stays for as long as the part is there.
 //

@@ -192,6 +192,8 @@ var plans = map[string]struct {
 var rare = []string{
 	"put-identity", "identity", "tasks", "head", "move-head", "shares-of-task",
 	"put-data-key-set", "data-key-set", "data-keys", "data-key", "put-data-key", "end-data-key",
+	"store-id", "vault-now", "vault-state", "save-vault", "mark-vault", "keep-vault", "put-secret", "secret", "secrets", "drop-secrets",
+	"secrets-by-wrapping", "secrets-to-rewrap", "rewrap-secret", "lead-vault", "resign-vault", "put-replica", "drop-dead-replicas", "peers",
 	"audit-tasks", "audit-releases", "audit-head", "audit-batches", "audit-parts", "audit-released", "audit-responses", "audit-strays",
 	"audit-jobs", "audit-late-slices", "live-objects", "leftover-object", "levels", "oldest-acknowledgement", "holds-of-tasks",
 	"audit-retired", "audit-registry", "audit-registrations", "registry-turn", "move-registry", "retire-task", "swept-task",

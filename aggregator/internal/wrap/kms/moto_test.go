@@ -98,7 +98,7 @@ func TestKMS(t *testing.T) {
 	if err != nil || fresh.Key != second {
 		t.Fatalf("wrapped with %s, %v", fresh.Key, err)
 	}
-	for _, box := range []wrap.Box{Key: old, Sealed: fresh} {
+	for _, box := range []wrap.Box{old, fresh} {
 		if s, err := after.Unwrap(ctx, box, []byte("aad")); err != nil || string(s) != "s" {
 			t.Errorf("%q, %v", s, err)
 		}

@@ -423,6 +423,53 @@ CREATE TABLE data_key (
 );
 GRANT SELECT, INSERT, UPDATE (ended) ON data_key TO :service;
 
+-- The secrets of the aggregator, for each purpose a vault (package vault): 1 HPKE keys, 2
+-- data keys. A vault's state says without secrets which of them live; the replica that makes
+-- and ends them has it until a moment. Moments are microseconds by the server's clock.
+CREATE TABLE vault (
+  purpose smallint PRIMARY KEY CHECK (purpose IN (1, 2)),
+  version bigint   NOT NULL DEFAULT 0 CHECK (version >= 0), -- of state
+  state   bytea    NOT NULL DEFAULT '' CHECK (length(state) <= 1048576),
+  maker   text     NOT NULL DEFAULT '',
+  until   bigint   NOT NULL DEFAULT 0
+);
+INSERT INTO vault (purpose) VALUES (1), (2);
+GRANT SELECT, UPDATE (version, state, maker, until) ON vault TO :service;
+
+-- The newest version of each, so that a vault which was put back by itself is found out.
+CREATE TABLE vault_mark (
+  purpose smallint PRIMARY KEY REFERENCES vault (purpose),
+  version bigint   NOT NULL DEFAULT 0
+);
+INSERT INTO vault_mark (purpose) VALUES (1), (2);
+GRANT SELECT, UPDATE (version) ON vault_mark TO :service;
+
+-- A secret, wrapped by a key that is never here, and bound to the store, the purpose and the
+-- name (package wrap).
+CREATE TABLE secret (
+  purpose  smallint NOT NULL REFERENCES vault (purpose),
+  name     text     NOT NULL CHECK (name ~ '^[0-9a-z.-]{1,128}$'),
+  wrapping text     NOT NULL CHECK (length(wrapping) BETWEEN 1 AND 256), -- the key that wraps it
+  box      bytea    NOT NULL CHECK (length(box) BETWEEN 1 AND 8192),
+  made     bigint   NOT NULL,
+  PRIMARY KEY (purpose, name)
+);
+ALTER TABLE secret ALTER COLUMN box SET STORAGE EXTERNAL;
+GRANT SELECT, INSERT, UPDATE (wrapping, box), DELETE ON secret TO :service;
+
+-- Replicas that live, by what they said last: which version they have taken over, proofs of
+-- the secrets that they hold, and the names, with a comma between, of those that are in use.
+CREATE TABLE replica (
+  purpose smallint NOT NULL REFERENCES vault (purpose),
+  name    text     NOT NULL CHECK (name ~ '^[0-9a-f]{32}$'),
+  expires bigint   NOT NULL,
+  seen    bigint   NOT NULL,
+  proofs  bytea    NOT NULL CHECK (length(proofs) % 32 = 0 AND length(proofs) <= 131072),
+  busy    text     NOT NULL CHECK (length(busy) <= 131072),
+  PRIMARY KEY (purpose, name)
+);
+GRANT SELECT, INSERT, UPDATE (expires, seen, proofs, busy), DELETE ON replica TO :service;
+
 -- The noised share of each release, under a data key, for as long as its resource is there:
 -- it can be sealed again.
 CREATE TABLE kept (

@@ -1,0 +1,54 @@
+-- name: store-id
+SELECT store_id FROM identity
+
+-- name: vault-now
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+
+-- name: vault-state
+SELECT v.state, v.version, m.version FROM vault AS v JOIN vault_mark AS m ON m.purpose = v.purpose WHERE v.purpose = $1
+
+-- name: save-vault
+UPDATE vault SET state = $3, version = version + 1 WHERE purpose = $1 AND version = $2
+
+-- name: mark-vault
+UPDATE vault_mark SET version = $2 WHERE purpose = $1 AND version < $2
+
+-- name: keep-vault
+SELECT 1 FROM vault WHERE purpose = $1 AND version = $2 FOR UPDATE
+
+-- name: put-secret
+INSERT INTO secret (purpose, name, wrapping, box, made) VALUES ($1, $2, $3, $4, $5)
+
+-- name: secret
+SELECT wrapping, box FROM secret WHERE purpose = $1 AND name = $2
+
+-- name: secrets
+SELECT name FROM secret WHERE purpose = $1 ORDER BY name
+
+-- name: drop-secrets
+DELETE FROM secret WHERE purpose = $1 AND name <> ALL (string_to_array($2, ','))
+
+-- name: secrets-by-wrapping
+SELECT wrapping, count(*) FROM secret WHERE purpose = $1 GROUP BY wrapping ORDER BY wrapping
+
+-- name: secrets-to-rewrap
+SELECT name FROM secret WHERE purpose = $1 AND wrapping <> $2 ORDER BY name
+
+-- name: rewrap-secret
+UPDATE secret SET wrapping = $3, box = $4 WHERE purpose = $1 AND name = $2 AND wrapping = $5
+
+-- name: lead-vault
+UPDATE vault SET maker = $2, until = $4 WHERE purpose = $1 AND (maker = $2 OR until < $3)
+
+-- name: resign-vault
+UPDATE vault SET until = 0 WHERE purpose = $1 AND maker = $2
+
+-- name: put-replica
+INSERT INTO replica (purpose, name, expires, seen, proofs, busy) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (purpose, name) DO UPDATE SET expires = excluded.expires, seen = excluded.seen, proofs = excluded.proofs, busy = excluded.busy
+
+-- name: drop-dead-replicas
+DELETE FROM replica WHERE purpose = $1 AND expires < $2
+
+-- name: peers
+SELECT name, seen, proofs, busy FROM replica WHERE purpose = $1 AND name <> $2 AND expires >= $3 ORDER BY name
