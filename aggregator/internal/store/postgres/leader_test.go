@@ -3,6 +3,7 @@
 package postgres_test
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/internal/datakey"
 	"github.com/starling-agg/starling/aggregator/internal/payload/payloadtest"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
@@ -35,6 +37,7 @@ type leader struct {
 	now     time.Time
 	turn    int
 	most    store.Most
+	keys    func(ctx context.Context, book datakey.Book) (postgres.Keys, error)
 }
 
 // rowBytes is the least size of an upload that is an object, and no row.
@@ -47,7 +50,7 @@ func newLeader(t *testing.T, tasks ...*store.Task) *leader {
 
 func leaderOf(t *testing.T, s *pgtest.Schema, tasks ...*store.Task) *leader {
 	t.Helper()
-	l := &leader{t: t, schema: s, objects: payloadtest.NewMem(), tasks: tasks, now: storetest.Epoch, most: store.Most{Bytes: 1 << 20, Reports: 100}}
+	l := &leader{t: t, schema: s, objects: payloadtest.NewMem(), tasks: tasks, now: storetest.Epoch, keys: keys, most: store.Most{Bytes: 1 << 20, Reports: 100}}
 	for i := range l.all {
 		l.open(i, time.Nanosecond)
 	}
@@ -63,7 +66,7 @@ func (l *leader) open(i int, grave time.Duration) {
 	}
 	opt := options(l.schema)
 	is(l.t, postgres.Migrate(l.t.Context(), opt.Database), nil)
-	opt.Role, opt.Party, opt.Objects, opt.Grave = dap.RoleLeader, "https://leader.example/", l.objects, grave
+	opt.Role, opt.Party, opt.Objects, opt.Grave, opt.Keys = dap.RoleLeader, "https://leader.example/", l.objects, grave, l.keys
 	opt.Database.Connection, opt.Database.Connections = l.schema.Service, 6
 	e, err := postgres.Open(l.t.Context(), opt)
 	is(l.t, err, nil)
@@ -124,10 +127,13 @@ func (l *leader) numbers(j *store.Job) (numbers []int) {
 	is(l.t, err, nil)
 	for i := range reports.Len() {
 		id := reports.ReportID(i)
-		numbers = append(numbers, int(binary.BigEndian.Uint32(id[:])))
+		numbers = append(numbers, numberOf(id))
 	}
 	return numbers
 }
+
+// numberOf is the number of a report of the suite.
+func numberOf(id dap.ReportID) int { return int(binary.BigEndian.Uint32(id[:])) }
 
 func (l *leader) commitOf(j *store.Job) *store.Commit {
 	l.t.Helper()
@@ -220,6 +226,14 @@ func (l *leader) left(rows, stored int) {
 	is(l.t, err, nil)
 	if len(live) != rows || len(list) != stored {
 		l.t.Fatalf("%d objects have a row, want %d; %d are stored, want %d", len(live), rows, len(list), stored)
+	}
+}
+
+// blocked waits until a transaction waits for a lock.
+func (l *leader) blocked() {
+	l.t.Helper()
+	for n := 0; n == 0; {
+		is(l.t, l.owner.QueryRow(l.t.Context(), "SELECT count(*) FROM pg_locks WHERE NOT granted").Scan(&n), nil)
 	}
 }
 
@@ -324,6 +338,9 @@ func TestRefusedAtUpload(t *testing.T) {
 	strange.ID[5] = 9
 	_, err = l.intakes[1].Put(ctx, entries(&strange, 12, 8, 8, 20))
 	is(t, err, segment.ErrForeign)
+	_, err = l.intakes[1].Put(ctx, entries(&strange, 12, 8, 8, 3000)) // durable, and to go again
+	is(t, err, segment.ErrForeign)
+	l.left(0, 0)
 }
 
 // TestUploadWaitsForFreeze: an upload that meets a batch being frozen waits, and is refused
@@ -347,13 +364,7 @@ func TestUploadWaitsForFreeze(t *testing.T) {
 		}
 		done <- refused
 	}()
-	for { // until the upload waits
-		var n int
-		is(t, l.owner.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE NOT granted").Scan(&n), nil)
-		if n > 0 {
-			break
-		}
-	}
+	l.blocked()
 	x.ok("UPDATE hold SET count = 6, checksum = " + hash + ", span_first = 10, span_last = 10, fullest = 6")
 	x.ok("COMMIT")
 	if refused := <-done; len(refused) != 1 || refused[0] != segment.Refusal(dap.BatchCollected) {
@@ -405,8 +416,16 @@ func TestLeaderSelected(t *testing.T) {
 		t.Fatalf("frozen is %+v", f)
 	}
 	l.release(task, first, l.hold(first), 20, 25)
-	// A batch that is held takes no further job.
+	// A batch that is held takes no further job; nor does any while another claim, or a
+	// freeze, is at the batches of the task.
 	l.upload(task, 14, 40, 42)
+	x := connect(t, l.schema, l.schema.Owner)
+	x.ok("BEGIN")
+	x.ok("SELECT 1 FROM task FOR NO KEY UPDATE")
+	if jobs := l.claim(1); len(jobs) != 0 {
+		t.Fatalf("claimed %+v", jobs)
+	}
+	x.ok("ROLLBACK")
 	if j := l.one(); j.Batch == jobs[0].Batch || j.Batch == jobs[2].Batch {
 		t.Fatal("a batch that is held, or released, was assigned a job")
 	}

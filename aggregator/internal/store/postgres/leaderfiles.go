@@ -281,8 +281,8 @@ func (s *Store) Slices(ctx context.Context, cursor int64, n int) (list []segment
 	return list, next, nil
 }
 
-// Leftover lists what still waits in one object, others of whose slices ended; see
-// [store.Jobs].
+// Leftover lists what still waits in one object, others of whose slices ended, and is no
+// leased job's; see [store.Jobs].
 func (s *Store) Leftover(ctx context.Context, before time.Time) (list []segment.Slice, err error) {
 	err = s.view(ctx, "leftover", func(tx *pgdb.Tx) error {
 		list = nil
@@ -291,7 +291,7 @@ func (s *Store) Leftover(ctx context.Context, before time.Time) (list []segment.
 		if err != nil || !found {
 			return err
 		}
-		return tx.Each("slices-of-object", []any{object}, func(r pgdb.Row) error {
+		return tx.Each("idle-slices-of-object", []any{object}, func(r pgdb.Row) error {
 			var task []byte
 			x, err := scanSlice(r, &task)
 			if err == nil {
@@ -307,73 +307,81 @@ func (s *Store) Leftover(ctx context.Context, before time.Time) (list []segment.
 // Move names slices elsewhere; see [store.Jobs].
 func (s *Store) Move(ctx context.Context, places []store.Place) error {
 	return s.update(ctx, "move-slices", func(tx *pgdb.Tx) error {
-		into := make(map[string]int64) // rows of the new objects
-		moved := make(map[string]int)
-		for _, p := range places {
-			moved[p.To.Object] += 0
+		type move struct {
+			slice, from int64
+			to          *segment.Slice
+		}
+		var moves []move
+		into := make(map[string]int64) // how many slices come to each object, and then its row
+		for i := range places {
+			p := &places[i]
 			if p.From.Object == p.To.Object || p.From.Sum != p.To.Sum || p.From.Count != p.To.Count {
 				return errors.New("a slice is moved to what it is not")
 			}
-			var from int64
-			found, err := tx.One("find-object", []any{p.From.Object}, &from)
+			slice, from, err := movable(tx, &p.From)
 			if err != nil {
 				return err
 			}
-			if !found {
-				continue
+			if slice != 0 {
+				moves = append(moves, move{slice, from, &p.To})
+				into[p.To.Object]++
 			}
-			to, known := into[p.To.Object]
-			if !known {
-				if to, err = objectOf(tx, p.To.Object, len(places)); err != nil {
-					return err
-				}
-				into[p.To.Object] = to
-			}
-			n, err := tx.Exec("move-slice", from, segment.AppendPieces(nil, p.From.Pieces), p.From.Sum[:], to,
-				segment.AppendPieces(nil, p.To.Pieces), p.To.Size())
-			if err != nil {
+		}
+		for name, n := range into {
+			var row int64
+			if _, err := tx.One("put-object", []any{name, n, nil}, &row); err != nil {
 				return err
 			}
-			moved[p.To.Object] += int(n)
-			if n == 0 {
-				continue
+			into[name] = row
+		}
+		for _, m := range moves {
+			if _, err := tx.Exec("move-slice", m.slice, into[m.to.Object], segment.AppendPieces(nil, m.to.Pieces), m.to.Size()); err != nil {
+				return err
 			}
-			if _, err := tx.Exec("note-ending", from); err != nil {
+			if _, err := tx.Exec("note-ending", m.from); err != nil {
 				return err
 			}
 		}
-		var unused [][]byte
-		for name := range moved {
-			row, named := into[name]
-			if named {
-				// Whether any slice is in it is seen by whoever buries.
-				if _, err := tx.Exec("note-ending", row); err != nil {
-					return err
-				}
-				continue
-			}
-			var there int64
-			found, err := tx.One("find-object", []any{name}, &there)
-			if err != nil {
-				return err
-			}
-			if !found {
-				unused = append(unused, []byte(name))
-			}
-		}
-		if len(unused) == 0 {
-			return nil
-		}
-		_, err := tx.Exec("put-tombstones", unused)
-		return err
+		return unused(tx, places, into)
 	})
 }
 
-// objectOf is the row of an object that slices are moved to, made where there is none.
-func objectOf(tx *pgdb.Tx, name string, slices int) (row int64, err error) {
-	if found, err := tx.One("find-object", []any{name}, &row); err != nil || found {
-		return row, err
+// movable is the row of a slice that waits and is no leased job's, and of its object; 0
+// where there is none. No claim takes it until the transaction is over.
+func movable(tx *pgdb.Tx, s *segment.Slice) (slice, object int64, err error) {
+	var job int64
+	found, err := tx.One("find-slice", []any{s.Object, segment.AppendPieces(nil, s.Pieces), s.Sum[:]}, &slice, &object, &job)
+	if err != nil || !found || job == 0 {
+		return slice, object, err
 	}
-	_, err = tx.One("put-object", []any{name, slices, nil}, &row)
-	return row, err
+	var one int
+	if found, err = tx.One("idle-job", []any{job}, &one); !found {
+		slice = 0
+	}
+	return slice, object, err
+}
+
+// unused gives their tombstones to the objects of a move that have no slice: not moved to
+// now, nor before.
+func unused(tx *pgdb.Tx, places []store.Place, into map[string]int64) error {
+	var names [][]byte
+	for _, p := range places {
+		if _, used := into[p.To.Object]; used {
+			continue
+		}
+		into[p.To.Object] = 0
+		var row int64
+		found, err := tx.One("find-object", []any{p.To.Object}, &row)
+		if err != nil {
+			return err
+		}
+		if !found {
+			names = append(names, []byte(p.To.Object))
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	_, err := tx.Exec("put-tombstones", names)
+	return err
 }

@@ -71,26 +71,44 @@ func TestMoveSlices(t *testing.T) {
 	l.finish(l.one())
 	j := l.one()
 	list, err := l.next().Leftover(ctx, later)
-	if is(t, err, nil); len(list) != 2 {
-		t.Fatalf("left are %+v", list)
+	if is(t, err, nil); len(list) != 1 || list[0].TaskID != segment.TaskID(other.ID) {
+		t.Fatalf("left are %+v, want what is of no leased job", list)
+	}
+	is(t, l.next().SaveSent(ctx, j, &store.Sent{Accepted: []byte{3}}, l.now), nil)
+	is(t, l.next().RetryJob(ctx, j, l.now, "later"), nil)
+	if list, err = l.next().Leftover(ctx, later); err != nil || len(list) != 2 {
+		t.Fatalf("left are %+v, %v", list, err)
 	}
 	if before, err := l.next().Leftover(ctx, storetest.Epoch); len(before) != 0 || err != nil {
 		t.Fatalf("left before are %+v, %v", before, err)
 	}
-	moved, err := segment.MoveSlices(ctx, l.all[0].Payload(), l.all[0].Payload(), "slices/moved.obj", list)
-	is(t, err, nil)
-	var places []store.Place
-	for i := range list {
-		places = append(places, store.Place{From: list[i], To: moved[i]})
+	move := func(name string) (places []store.Place) {
+		t.Helper()
+		moved, err := segment.MoveSlices(ctx, l.all[0].Payload(), l.all[0].Payload(), name, list)
+		is(t, err, nil)
+		for i := range list {
+			places = append(places, store.Place{From: list[i], To: moved[i]})
+		}
+		return places
 	}
+	places := move("slices/moved.obj")
 	wrong := slices.Clone(places)
 	wrong[0].To.Sum[0] ^= 1
 	if err := l.next().Move(ctx, wrong); err == nil {
 		t.Fatal("moved to what it is not")
 	}
+	j = l.one() // whose worker reads where its slice is
+	is(t, l.next().Move(ctx, places), nil)
+	is(t, l.next().Move(ctx, places), nil)
+	l.left(2, 2)
+	list = j.Slices
+	places = move("slices/again.obj")
+	is(t, l.next().Move(ctx, places), nil) // not while it is leased
+	l.left(2, 2)
+	if again := l.numbers(j); !slices.Equal(again, []int{3, 4}) {
+		t.Fatalf("the job has %v", again)
+	}
 	l.finish(j)
-	is(t, l.next().Move(ctx, places), nil)
-	is(t, l.next().Move(ctx, places), nil)
 	l.left(1, 1)
 	rest, next, err := l.next().Slices(ctx, 0, 9)
 	if is(t, err, nil); len(rest) != 1 || rest[0].Object != "slices/moved.obj" || next == 0 {
@@ -102,7 +120,7 @@ func TestMoveSlices(t *testing.T) {
 	l.work()
 	is(t, l.objects.Put(ctx, "slices/late.obj", []byte("x")), nil)
 	places[0].To.Object = "slices/late.obj" // all of it has ended
-	is(t, l.next().Move(ctx, places[:1]), nil)
+	is(t, l.next().Move(ctx, places), nil)
 	l.left(0, 0)
 	l.counts(task, store.Counts{Acknowledged: 5, Aggregated: 5})
 	l.audit("")

@@ -32,10 +32,19 @@ func (s *Store) Acknowledge(ctx context.Context, object string, body [][]byte, l
 		refused = u.refused
 		return u.put(tx, object, body, list)
 	})
-	if err != nil {
-		return nil, err
+	if err == nil {
+		return refused, nil
 	}
-	return refused, nil
+	if body == nil && !errors.Is(err, store.ErrUnknown) {
+		// Where this fails too the object stays, and nothing names it.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
+		defer cancel()
+		_ = s.update(ctx, "give-up-object", func(tx *pgdb.Tx) error {
+			_, err := tx.Exec("put-tombstones", [][]byte{[]byte(object)})
+			return err
+		})
+	}
+	return nil, err
 }
 
 // judge takes the locks of the tasks, and says which slices come too late.

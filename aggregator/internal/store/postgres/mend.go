@@ -225,7 +225,8 @@ func (s *Store) Mend(ctx context.Context, task dap.TaskID, sum [32]byte, ids []d
 				return err
 			}
 		}
-		return nil
+		_, err = tx.Exec("hurry-jobs", t.row) // what waited for the mending
+		return err
 	})
 	if err == nil {
 		s.cache.drop(task)

@@ -19,7 +19,12 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
+func TestMain(m *testing.M) {
+	if asReplica() {
+		os.Exit(1)
+	}
+	os.Exit(pgtest.Run(m))
+}
 
 func options(s *pgtest.Schema) postgres.Options {
 	return postgres.Options{Role: dap.RoleHelper, Party: "https://helper.example/", Keys: keys, Database: pgdb.Options{

@@ -63,15 +63,23 @@ SELECT name FROM object ORDER BY id
 SELECT id FROM object WHERE since < to_timestamp($1::bigint)
   AND (SELECT count(*) FROM slice WHERE slice.object = object.id) BETWEEN 1 AND object.slices - 1 ORDER BY id LIMIT 1
 
--- name: slices-of-object
+-- name: idle-slices-of-object
 SELECT task.task_id, object.name, slice.pieces, slice.bucket, slice.reports, slice.duplicates, slice.sum, slice.came
-FROM slice JOIN object ON slice.object = object.id JOIN task ON slice.task = task.id WHERE slice.object = $1 ORDER BY slice.id
+FROM slice JOIN object ON slice.object = object.id JOIN task ON slice.task = task.id LEFT JOIN job ON slice.job = job.id
+WHERE slice.object = $1 AND job.lease_token IS NULL ORDER BY slice.id
 
 -- name: find-object
 SELECT id FROM object WHERE name = $1
 
+-- name: find-slice
+SELECT slice.id, slice.object, coalesce(slice.job, 0) FROM slice JOIN object ON slice.object = object.id
+WHERE object.name = $1 AND slice.pieces = $2 AND slice.sum = $3 FOR UPDATE OF slice
+
+-- name: idle-job
+SELECT 1 FROM job WHERE id = $1 AND lease_token IS NULL FOR UPDATE SKIP LOCKED
+
 -- name: move-slice
-UPDATE slice SET object = $4, pieces = $5, size = $6 WHERE object = $1 AND pieces = $2 AND sum = $3
+UPDATE slice SET object = $2, pieces = $3, size = $4 WHERE id = $1
 
 -- name: note-ending
 INSERT INTO ending (object) VALUES ($1)
