@@ -92,7 +92,7 @@ var kept = map[string]string{
 	"aggregator/internal/store/postgres.Migrate":           "it is for the role that owns a schema, which no product has yet",
 	"aggregator/internal/steady.DefaultAbsence":            "it is the default of an option, and says so",
 	"aggregator/internal/store/sqlite.FailNoiseAfterWrite": "its tests cut the power there, from outside",
-	"aggregator/internal/store/postgres.PurposeData":       "it is for data keys that replicas share, which do not yet",
+	"aggregator/internal/store/postgres.PurposeData":       "it is for the engine's data keys, which no product has yet",
 	"aggregator/internal/store/postgres.PurposeHPKE":       "it is for the engine's keys, which no product has yet",
 	"aggregator/internal/store/postgres.Vault.Rewrap":      "it is for the engine's keys, which no product has yet",
 	"aggregator/internal/store/postgres.Vault.Wrappings":   "it is for the engine's keys, which no product has yet",

@@ -199,7 +199,7 @@ func TestKeysEnd(t *testing.T) {
 			t.Errorf("%s has the key", e.Name)
 		}
 	}
-	if faults, err := s.Audit(); err != nil || len(faults) > 0 {
+	if faults, err := s.Audit(t.Context()); err != nil || len(faults) > 0 {
 		t.Error(faults, err)
 	}
 }
@@ -246,7 +246,7 @@ func TestCrashes(t *testing.T) {
 			if _, err := s.Step(t.Context(), noneed); err != nil {
 				t.Error(err)
 			}
-			if faults, err := s.Audit(); err != nil || len(faults) > 0 {
+			if faults, err := s.Audit(t.Context()); err != nil || len(faults) > 0 {
 				t.Errorf("%s: %q %v", point, faults, err)
 			}
 		}
@@ -260,10 +260,10 @@ func TestNewestKeyMissing(t *testing.T) {
 	open(t, options(mem, b, clock))
 	last := b.keys[len(b.keys)-1]
 	for what, damage := range map[string]func(){
-		"gone":    func() { must(0, disk.Remove(mem, last.file("data-keys"))) },
-		"flipped": func() { must(0, disk.WriteFile(mem, last.file("data-keys"), make([]byte, fileSize))) },
+		"gone":    func() { must(0, disk.Remove(mem, "data-keys/"+last.name()+fileSuffix)) },
+		"flipped": func() { must(0, disk.WriteFile(mem, "data-keys/"+last.name()+fileSuffix, make([]byte, fileSize))) },
 	} {
-		content := must(disk.ReadFile(mem, last.file("data-keys"), 1<<10))
+		content := must(disk.ReadFile(mem, "data-keys/"+last.name()+fileSuffix, 1<<10))
 		damage()
 		if _, err := Open(t.Context(), options(mem, b, clock)); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "put") {
 			t.Errorf("%s: %v", what, err)
@@ -271,7 +271,7 @@ func TestNewestKeyMissing(t *testing.T) {
 		if _, err := Open(t.Context(), options(mem, new(book), clock)); what == "flipped" && !errors.Is(err, ErrDamaged) {
 			t.Errorf("%s, with a new store: %v", what, err)
 		}
-		must(0, disk.WriteFile(mem, last.file("data-keys"), content))
+		must(0, disk.WriteFile(mem, "data-keys/"+last.name()+fileSuffix, content))
 		open(t, options(mem, b, clock))
 	}
 }

@@ -33,6 +33,9 @@
 //
 //	data-keys/<serial>.key  one key each, for the owner's eyes only: magic, set, serial, begin, end, key, SHA-256
 //
+// Replicas have a vault instead ([Options].Vault), in which each key's bytes are wrapped. Any
+// of them makes keys; of two for one time the second is not kept (package keyset/vault).
+//
 // The file is durable before the store notes the key, and the store notes it before it is
 // used; the store notes the end before the file is touched. So a crash leaves a key that
 // is adopted, or one whose destruction the next start ends.

@@ -103,9 +103,8 @@ type file struct {
 	secret [keySize]byte
 }
 
-func (r *Record) file(dir string) string {
-	return path.Join(dir, fmt.Sprintf("%016x%s", r.Serial, fileSuffix))
-}
+// name is that of the key's file, without its suffix.
+func (r *Record) name() string { return fmt.Sprintf("%016x", r.Serial) }
 
 // isKeyFile tells the files of keys, whole or half written, from what is none of ours.
 func isKeyFile(name string) bool {

@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"path"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/keyset/vault"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/internal/disk"
 )
@@ -81,7 +81,10 @@ const minPeriod = aggregator.MinDataKeyPeriod
 
 // Options make a [Set].
 type Options struct {
-	// FS holds the keys, and should not be the place of the data. Required.
+	// Vault holds the keys of replicas, which share the book, too; default the directory Dir
+	// of FS.
+	Vault vault.Vault
+	// FS holds the keys, and should not be the place of the data. Required without Vault.
 	FS disk.FS
 	// Dir is the directory in it, which is the set's alone; default "data-keys".
 	Dir string
@@ -115,7 +118,7 @@ func (o *Options) Validate() error {
 		o.Period = DefaultPeriod
 	}
 	switch {
-	case o.FS == nil:
+	case o.FS == nil && o.Vault == nil:
 		return errors.New("datakey: no file system")
 	case o.Book == nil:
 		return errors.New("datakey: no book")
@@ -125,11 +128,20 @@ func (o *Options) Validate() error {
 	return disk.CheckName(o.Dir)
 }
 
+// place is where the keys are.
+func (o *Options) place() place {
+	if o.Vault != nil {
+		return shared{o.Vault}
+	}
+	return &directory{fs: o.FS, dir: o.Dir, fail: o.Failpoints}
+}
+
 // A Set is the data keys of one aggregator. Safe for concurrent use.
 type Set struct {
-	opt  Options
-	id   SetID
-	step sync.Mutex // held while keys are made and destroyed; taken before mu
+	opt   Options
+	place place
+	step  sync.Mutex // held while keys are made and destroyed, and while they are read again; taken before mu
+	id    SetID      // zero until there is a key; step guards it
 
 	mu    sync.Mutex
 	known []Record         // by serial, ended ones too
@@ -142,57 +154,81 @@ func Open(ctx context.Context, opt Options) (*Set, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Set{opt: opt, keys: make(map[uint64]*file)}
-	if err := disk.MakeDirs(opt.FS, opt.Dir); err != nil {
-		return nil, fmt.Errorf("datakey: %w", err)
-	}
-	var err error
-	if s.id, s.known, err = opt.Book.DataKeys(ctx); err != nil {
-		return nil, fmt.Errorf("datakey: %w", err)
+	s := &Set{opt: opt, place: opt.place(), keys: make(map[uint64]*file)}
+	if opt.Vault == nil {
+		if err := disk.MakeDirs(opt.FS, opt.Dir); err != nil {
+			return nil, fmt.Errorf("datakey: %w", err)
+		}
 	}
 	s.step.Lock()
 	defer s.step.Unlock()
 	if err := s.read(ctx); err != nil {
 		return nil, err
 	}
-	_, err = s.make(ctx)
+	_, err := s.make(ctx)
 	return s, err
 }
 
-// read takes over what lies on the disk, and holds it against the store's memory.
+// read takes over what the book and the place have. s.step must be held.
 func (s *Set) read(ctx context.Context) error {
-	entries, err := s.opt.FS.ReadDir(s.opt.Dir)
+	// A key is kept before it is noted: those that the book has first are there by then. And
+	// it is noted as ended before it goes, so the book is asked again which have ended.
+	found := &Set{opt: s.opt, place: s.place, keys: make(map[uint64]*file)}
+	var names []string
+	var later []Record
+	var err error
+	if found.id, found.known, err = s.opt.Book.DataKeys(ctx); err == nil {
+		names, err = s.place.names(ctx)
+	}
+	if err == nil {
+		_, later, err = s.opt.Book.DataKeys(ctx)
+	}
 	if err != nil {
 		return fmt.Errorf("datakey: %w", err)
 	}
-	newest := uint64(0)
-	for _, e := range entries {
-		// a half-written one was never used; see sweep
-		if e.Dir || !isKeyFile(e.Name) || disk.IsTemp(e.Name) {
-			continue
+	for _, r := range later {
+		if i, known := found.find(r.Serial); known && r.Ended {
+			found.known[i].Ended = true
 		}
-		f, err := s.readFile(e.Name)
+	}
+	if err := found.compare(ctx, names); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.id, s.known, s.keys = found.id, found.known, found.keys
+	return nil
+}
+
+// compare reads the keys of those names, and holds them against the book. s is not shared.
+func (s *Set) compare(ctx context.Context, names []string) error {
+	newest := uint64(0)
+	for _, name := range names {
+		f, err := s.readFile(ctx, name)
+		if errors.Is(err, fs.ErrNotExist) && s.opt.Vault != nil {
+			continue // another replica has destroyed it
+		}
 		if err != nil {
-			// A file overwritten and not yet removed is no key any more. A key that the
-			// store does not know may have been used by a store that is lost.
-			i := slices.IndexFunc(s.known, func(r Record) bool { return r.file(s.opt.Dir) == path.Join(s.opt.Dir, e.Name) })
+			// One overwritten and not yet removed is no key any more. A key that the store
+			// does not know may have been used by a store that is lost.
+			i := slices.IndexFunc(s.known, func(r Record) bool { return r.name() == name })
 			switch {
 			case i < 0:
-				return fmt.Errorf("%w: %s/%s: %w", ErrDamaged, s.opt.Dir, e.Name, err)
+				return fmt.Errorf("%w: %s: %w", ErrDamaged, s.place.call(name), err)
 			case s.known[i].Ended:
-				if err := s.shred(&s.known[i]); err != nil {
+				if err := s.shred(ctx, &s.known[i]); err != nil {
 					return err
 				}
 				continue
 			}
-			s.opt.Log.Error("a data key is damaged: nothing of its time is released until the file is put back", "file", e.Name, "why", err)
+			s.opt.Log.Error("a data key is damaged: nothing of its time is released until it is put back", "key", s.place.call(name), "why", err)
 			continue
 		}
 		if s.id == (SetID{}) {
 			s.id = f.set
 		}
 		if f.set != s.id {
-			return fmt.Errorf("%w: %s/%s is of another store; put the keys of this one there", ErrDamaged, s.opt.Dir, e.Name)
+			return fmt.Errorf("%w: %s is of another store; put the keys of this one there", ErrDamaged, s.place.call(name))
 		}
 		s.keys[f.Serial] = f
 		newest = max(newest, f.Serial)
@@ -203,7 +239,7 @@ func (s *Set) read(ctx context.Context) error {
 			continue // or was given up
 		}
 		if seen = r.Serial; s.keys[r.Serial] == nil {
-			s.opt.Log.Error("a data key is lost: nothing of its time is released until its file is put back", "serial", r.Serial,
+			s.opt.Log.Error("a data key is lost: nothing of its time is released until it is put back", "serial", r.Serial,
 				"from", r.From, "until", r.Until)
 		}
 	}
@@ -212,8 +248,12 @@ func (s *Set) read(ctx context.Context) error {
 		if newest == 0 {
 			what = "none is there"
 		}
+		where := s.opt.Dir
+		if s.opt.Vault != nil {
+			where = "its row, or the wrapping key,"
+		}
 		return fmt.Errorf("%w: this store has used data key %d, and %s: put %s back as it was last, or noise would be drawn again",
-			ErrDamaged, seen, what, s.opt.Dir)
+			ErrDamaged, seen, what, where)
 	}
 	for _, f := range s.keys {
 		i, known := s.find(f.Serial)
@@ -224,7 +264,7 @@ func (s *Set) read(ctx context.Context) error {
 			}
 			s.known = slices.Insert(s.known, i, f.Record)
 		case s.known[i].Ended:
-			if err := s.shred(&s.known[i]); err != nil {
+			if err := s.shred(ctx, &s.known[i]); err != nil {
 				return err
 			}
 			delete(s.keys, f.Serial)
@@ -232,29 +272,20 @@ func (s *Set) read(ctx context.Context) error {
 			return fmt.Errorf("%w: data key %d is of another time than this store has used it for", ErrDamaged, f.Serial)
 		}
 	}
-	return s.sweep(entries)
-}
-
-// sweep destroys what a crash left half written: no store ever knew it.
-func (s *Set) sweep(entries []disk.Entry) error {
-	for _, e := range entries {
-		if disk.IsTemp(e.Name) && isKeyFile(e.Name) {
-			if err := s.destroy(path.Join(s.opt.Dir, e.Name)); err != nil {
-				return err
-			}
-		}
+	if err := s.place.sweep(ctx); err != nil {
+		return fmt.Errorf("datakey: destroy a key: %w", err)
 	}
 	return nil
 }
 
-func (s *Set) readFile(name string) (*file, error) {
-	b, err := disk.ReadFile(s.opt.FS, path.Join(s.opt.Dir, name), int64(fileSize))
+func (s *Set) readFile(ctx context.Context, name string) (*file, error) {
+	b, err := s.place.get(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	defer clear(b)
 	f, err := parseFile(b)
-	if err == nil && f.file(s.opt.Dir) != path.Join(s.opt.Dir, name) {
+	if err == nil && f.name() != name {
 		err = fmt.Errorf("it is key %d", f.Serial)
 	}
 	return f, err
@@ -295,8 +326,15 @@ func (s *Set) make(ctx context.Context) (worked bool, err error) {
 		}
 		f := newFile(s.id, r)
 		b := f.append()
-		err := disk.WriteFile(s.opt.FS, r.file(s.opt.Dir), b)
+		err := s.place.put(ctx, r.name(), b)
 		clear(b)
+		if errors.Is(err, vault.ErrStale) { // another replica was first
+			if err := s.read(ctx); err != nil {
+				return worked, err
+			}
+			worked = true
+			continue
+		}
 		if err == nil {
 			err = s.opt.Failpoints.Hit(failAfterFile)
 		}
@@ -349,15 +387,41 @@ func (s *Set) Held(at time.Time) (*Key, error) {
 	return nil, &GoneError{At: at}
 }
 
-// By is the key of that serial; a *[GoneError] where it is not there.
+// By is the key of that serial; a *[GoneError] where it is not there. Of keys that another
+// replica has made since the last step it asks the vault.
 func (s *Set) By(serial uint64) (*Key, error) {
+	key, known, err := s.by(serial)
+	if known {
+		return key, err
+	}
+	if s.opt.Vault == nil {
+		return nil, &GoneError{Lost: true}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), asking)
+	defer cancel()
+	s.step.Lock()
+	defer s.step.Unlock()
+	if err := s.read(ctx); err != nil {
+		return nil, err
+	}
+	if key, known, err = s.by(serial); !known {
+		return nil, &GoneError{Lost: true}
+	}
+	return key, err
+}
+
+// asking bounds how long a key is asked for that should be there.
+const asking = 10 * time.Second
+
+func (s *Set) by(serial uint64) (key *Key, known bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i, known := s.find(serial)
 	if !known {
-		return nil, &GoneError{Lost: true}
+		return nil, false, nil
 	}
-	return s.copy(&s.known[i], s.known[i].From)
+	key, err = s.copy(&s.known[i], s.known[i].From)
+	return key, true, err
 }
 
 // copy is a living key. s.mu must be held.
@@ -381,6 +445,11 @@ type Needs func(ctx context.Context, r Record) (why string, err error)
 func (s *Set) Step(ctx context.Context, needs Needs) (worked bool, err error) {
 	s.step.Lock()
 	defer s.step.Unlock()
+	if s.opt.Vault != nil { // others make and end keys, too
+		if err := s.read(ctx); err != nil {
+			return false, err
+		}
+	}
 	if worked, err = s.make(ctx); err != nil || s.opt.Keep < 0 {
 		return worked, err
 	}
@@ -420,7 +489,7 @@ func (s *Set) end(ctx context.Context, r *Record) error {
 	if err := s.opt.Failpoints.Hit(failAfterEnd); err != nil {
 		return err
 	}
-	if err := s.shred(r); err != nil {
+	if err := s.shred(ctx, r); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -433,12 +502,11 @@ func (s *Set) end(ctx context.Context, r *Record) error {
 	return nil
 }
 
-func (s *Set) shred(r *Record) error { return s.destroy(r.file(s.opt.Dir)) }
-
-// destroy overwrites a file, and removes it once the zeros are on the disk.
-func (s *Set) destroy(name string) error {
-	err := disk.Shred(s.opt.FS, name, func() error { return s.opt.Failpoints.Hit(failAfterOverwrite) })
-	if err != nil {
+// shred destroys a key that the book says has ended. One that is gone is no error: another
+// replica may have been first.
+func (s *Set) shred(ctx context.Context, r *Record) error {
+	err := s.place.destroy(ctx, r.name())
+	if err != nil && !(s.opt.Vault != nil && errors.Is(err, fs.ErrNotExist)) {
 		return fmt.Errorf("datakey: destroy a key: %w", err)
 	}
 	return nil
@@ -451,7 +519,7 @@ func (s *Set) Missing() (list []status.DataKey) {
 	defer s.mu.Unlock()
 	for _, r := range s.known {
 		if !r.Ended && s.keys[r.Serial] == nil {
-			list = append(list, status.DataKey{File: r.file(s.opt.Dir), From: r.From, Until: r.Until})
+			list = append(list, status.DataKey{File: s.place.call(r.name()), From: r.From, Until: r.Until})
 		}
 	}
 	return list
@@ -464,18 +532,18 @@ func GiveUp(ctx context.Context, opt Options, giveUp bool) (lost []status.DataKe
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Set{opt: opt}
+	s := &Set{opt: opt, place: opt.place()}
 	if s.id, s.known, err = opt.Book.DataKeys(ctx); err != nil {
 		return nil, fmt.Errorf("datakey: %w", err)
 	}
 	for _, r := range s.known {
-		name := r.file(opt.Dir)
+		name := s.place.call(r.name())
 		if r.Ended {
 			continue
 		}
 		// Of one that is of another store nothing is known: that is for a person to put
 		// right.
-		f, err := s.readFile(path.Base(name))
+		f, err := s.readFile(ctx, r.name())
 		if err == nil && f.set != s.id {
 			return nil, fmt.Errorf("%w: %s is of another store; put the keys of this one there", ErrDamaged, name)
 		}
@@ -489,7 +557,7 @@ func GiveUp(ctx context.Context, opt Options, giveUp bool) (lost []status.DataKe
 		if err := opt.Book.EndDataKey(ctx, r.Serial); err != nil {
 			return nil, fmt.Errorf("datakey: give a key up: %w", err)
 		}
-		if err := s.shred(&r); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := s.shred(ctx, &r); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 	}
@@ -525,21 +593,25 @@ func (s *Set) Kept() (n int, first, last time.Time) {
 }
 
 // Audit lists, in words, which keys are lost or damaged; none is good.
-func (s *Set) Audit() (faults []string, err error) {
+func (s *Set) Audit(ctx context.Context) (faults []string, err error) {
 	s.step.Lock()
 	defer s.step.Unlock()
 	s.mu.Lock()
 	known := slices.Clone(s.known)
 	s.mu.Unlock()
+	names, err := s.place.names(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("datakey: %w", err)
+	}
 	for i := range known {
 		r := &known[i]
 		if r.Ended {
-			if _, err := s.opt.FS.Stat(r.file(s.opt.Dir)); err == nil {
+			if slices.Contains(names, r.name()) {
 				faults = append(faults, fmt.Sprintf("the file of data key %d, which has ended, is there", r.Serial))
 			}
 			continue
 		}
-		if f, err := s.readFile(r.file(".")); err != nil || f.set != s.id || f.Record != *r {
+		if f, err := s.readFile(ctx, r.name()); err != nil || f.set != s.id || f.Record != *r {
 			faults = append(faults, fmt.Sprintf("the file of data key %d, of the time from %s to %s, is lost or damaged, or was destroyed "+
 				"after this copy of the data was made: put it back, or nothing of that time is released", r.Serial, r.From.Format(time.RFC3339), r.Until.Format(time.RFC3339)))
 		}

@@ -94,7 +94,7 @@ func (c Common) Audit(ctx context.Context) ([]string, error) {
 	if faults = append(faults, more...); err != nil {
 		return faults, err
 	}
-	more, err = c.p.Data.Audit()
+	more, err = c.p.Data.Audit(ctx)
 	return append(faults, more...), err
 }
 
