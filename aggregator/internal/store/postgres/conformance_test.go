@@ -198,7 +198,7 @@ func TestConformance(t *testing.T) {
 		return &harness{Schema: pgtest.New(t), fs: disktest.NewMem(1), fail: new(disk.Failpoints)}
 	}, "CallbacksMayRead", "CommitsOfOneBatch", "CommitsRaceWithRelease", "CreateRaces", "DataKeys", "JobAgainstClosedBatch",
 		"JobFailures", "JobOnce", "JobRaces", "JobSteps", "JobsMixBuckets", "LeaderSelectedShare", "OneIDAtTwoTimes",
-		"OneReportInTwoJobsAtOnce", "PendingInOrder", "PendingIsFair", "RegisteredAllOrNone", "RegisteredOnce", "RegistryIsReadOn", "ReleaseWaitsForCommits", "SameJobAtOnce",
+		"OneReportInTwoJobsAtOnce", "PendingInOrder", "PendingIsFair", "QuotaAtOnce", "QuotaOfAPeer", "RegisteredAllOrNone", "RegisteredOnce", "RegistryIsReadOn", "ReleaseWaitsForCommits", "SameJobAtOnce",
 		"ShareReleases", "UnfinishedJobs")
 }
 

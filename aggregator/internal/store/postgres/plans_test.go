@@ -29,6 +29,8 @@ var plans = map[string]struct {
 	"put-registration": {"Insert on", []any{int64(7), int64(30001), int64(1), []byte{}, make([]byte, 32), []byte{}, "", int64(1), "x",
 		int64(1), int64(1)}},
 	"close-registration":    {"registration_pkey", []any{int64(7), int64(9), int64(1), "x", "y"}},
+	"count-live":            {"brought_", []any{"peer", int64(7)}},
+	"count-added":           {"brought_added", []any{"peer", int64(7)}},
 	"sweep-registration":    {"registration_pkey", []any{int64(7)}},
 	"find-resource":         {"resource_task_kind_resource_id_key", []any{int64(7), int64(1), "7"}},
 	"lock-resource":         {"resource_task_kind_resource_id_key", []any{int64(7), int64(1), "7"}},

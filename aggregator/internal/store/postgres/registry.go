@@ -115,12 +115,38 @@ func register(tx *pgdb.Tx, p *store.Provision, change uint64) (made bool, err er
 		}
 		return false, nil
 	}
+	if err := within(tx, p); err != nil {
+		return false, err
+	}
 	var ends any
 	if !p.End.IsZero() {
 		ends = p.End.Unix() // windows may end after what nanoseconds can hold
 	}
 	_, err = tx.Exec("put-registration", t.row, change, int(p.Form), p.Made, p.Sum[:], p.Terms, p.Tenant, int(p.Source), p.By, p.Added.UnixNano(), ends)
 	return err == nil, err
+}
+
+// within fails where the task of a peer is one too many. All that come are counted: the
+// registry's turn is this transaction's.
+func within(tx *pgdb.Tx, p *store.Provision) error {
+	if p.Quota == nil {
+		return nil
+	}
+	var live, added int
+	var oldest int64
+	if _, err := tx.One("count-live", []any{p.By, p.Quota.Now.Unix()}, &live); err != nil {
+		return err
+	}
+	if live >= p.Quota.Live {
+		return &store.FullError{Live: true}
+	}
+	if _, err := tx.One("count-added", []any{p.By, p.Quota.Since.UnixNano()}, &added, &oldest); err != nil {
+		return err
+	}
+	if added >= p.Quota.Added {
+		return &store.FullError{Free: time.Unix(0, oldest).Add(p.Quota.Now.Sub(p.Quota.Since)).UTC()}
+	}
+	return nil
 }
 
 // CloseTask closes a task for good; see [store.Registry].

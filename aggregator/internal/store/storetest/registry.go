@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +20,7 @@ func init() {
 	tests["RegisteredOnce"] = testRegisteredOnce
 	tests["RegisteredAllOrNone"] = testRegisteredAllOrNone
 	tests["RegistryIsReadOn"] = testRegistryIsReadOn
+	tests["QuotaAtOnce"] = testQuotaAtOnce
 	tests["QuotaOfAPeer"] = testQuotaOfAPeer
 	tests["ClosedForGood"] = testClosedForGood
 	tests["ClosedTaskRetires"] = testClosedTaskRetires
@@ -240,6 +243,43 @@ func testQuotaOfAPeer(t *testing.T, h Harness) {
 	p.Source, p.End = aggregator.InBand, time.Time{}
 	if _, err := w.Store.Register(ctx, p); err == nil {
 		t.Error("a task without an end came in band")
+	}
+	w.Audit()
+}
+
+// testQuotaAtOnce: tasks of one peer that come at several handles at the same time are not
+// more than its quota, and one that comes at all of them is made once.
+func testQuotaAtOnce(t *testing.T, h Harness) {
+	ctx := context.Background()
+	w := NewWorld(t, h)
+	var wait sync.WaitGroup
+	var made, full atomic.Int32
+	bring := func(n byte) {
+		p := Provision(Task(t, dap.TimeInterval, n))
+		p.Source, p.By, p.Added, p.End = aggregator.InBand, "peer", Epoch, Epoch.Add(time.Hour).Round(time.Second)
+		p.Quota = &store.Quota{Now: Epoch, Live: 3, Since: Epoch.Add(-time.Hour), Added: 9}
+		wait.Go(func() {
+			n, err := w.Store.Register(ctx, p)
+			if made.Add(int32(n)); errors.As(err, new(*store.FullError)) {
+				full.Add(1)
+			} else if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range 6 {
+		bring(1)
+	}
+	wait.Wait()
+	if made.Load() != 1 || full.Load() != 0 {
+		t.Errorf("one task was made %d times, and was one too many %d times", made.Load(), full.Load())
+	}
+	for n := range byte(6) {
+		bring(2 + n)
+	}
+	wait.Wait()
+	if made.Load() != 3 || full.Load() != 4 {
+		t.Errorf("%d tasks were made where 3 may be, and %d were too many", made.Load(), full.Load())
 	}
 	w.Audit()
 }

@@ -78,6 +78,9 @@ CREATE TABLE registration (
   CHECK ((made IS NULL) = (terms IS NULL)),
   CHECK ((closed IS NULL) = (closed_by IS NULL) AND (closed IS NULL) = (closed_why IS NULL))
 );
+-- What a peer brought in band is counted at each task that it brings.
+CREATE INDEX brought_live ON registration (added_by, ends) WHERE source = 3 AND closed IS NULL;
+CREATE INDEX brought_added ON registration (added_by, added) WHERE source = 3;
 REVOKE DELETE, TRUNCATE ON registration FROM PUBLIC, CURRENT_USER;
 GRANT SELECT, INSERT, UPDATE (change, made, terms, closed, closed_by, closed_why) ON registration TO :service;
 

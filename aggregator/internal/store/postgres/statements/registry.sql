@@ -19,6 +19,12 @@ FROM registration JOIN task ON task.id = registration.task WHERE registration.ta
 SELECT task_id, form, sum, tenant, source, added_by, added, ends, change, closed, coalesce(closed_by, ''), coalesce(closed_why, ''), NULL::bytea, NULL::bytea
 FROM registration JOIN task ON task.id = registration.task WHERE change > $1 ORDER BY change LIMIT $2
 
+-- name: count-live
+SELECT count(*) FROM registration WHERE source = 3 AND added_by = $1 AND closed IS NULL AND ends > $2
+
+-- name: count-added
+SELECT count(*), coalesce(min(added), 0) FROM registration WHERE source = 3 AND added_by = $1 AND added > $2
+
 -- name: sweep-registration
 UPDATE registration SET made = NULL, terms = NULL WHERE task = $1 AND made IS NOT NULL
 

@@ -64,8 +64,8 @@ CREATE TABLE registration (
 ) STRICT;
 
 -- What a peer brought in band is counted at each task that it brings.
-CREATE INDEX registration_live ON registration (added_by, ends) WHERE source = 3 AND closed IS NULL;
-CREATE INDEX registration_added ON registration (added_by, added) WHERE source = 3;
+CREATE INDEX brought_live ON registration (added_by, ends) WHERE source = 3 AND closed IS NULL;
+CREATE INDEX brought_added ON registration (added_by, added) WHERE source = 3;
 
 CREATE TRIGGER registration_final BEFORE UPDATE ON registration WHEN
   NEW.task <> OLD.task OR NEW.change < OLD.change OR NEW.form <> OLD.form OR NEW.sum <> OLD.sum OR NEW.tenant <> OLD.tenant
