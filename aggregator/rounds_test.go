@@ -612,6 +612,67 @@ func TestRoundsTwinsRefused(t *testing.T) {
 	}
 }
 
+// TestRoundsTwinsGone: of two segments of the same reports one has made their job, and
+// comes to its end, and has the job deleted, while the answer to the first request of the
+// other is under way. That one finds no job, and a new one in which all are replays, which
+// they are.
+func TestRoundsTwinsGone(t *testing.T) {
+	p := newPair(t, inRounds(3, nil, setup{}))
+	made, over, other := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	var first sync.Once
+	lost, deleted := 0, false
+	x := wire{judge: func(w http.ResponseWriter, s *said, forward func()) bool {
+		switch {
+		case s.method == "POST" && s.step == 0 && lost < 2: // so that both have sent it
+			lost++
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return true
+		case s.method == "POST" && s.step == 0:
+			forward()
+			held := true
+			first.Do(func() { held = false })
+			if held && !deleted {
+				close(made)
+				<-over
+			}
+			maps.Copy(w.Header(), s.Header())
+			w.WriteHeader(s.Code)
+			w.Write(s.Body.Bytes())
+			return true
+		case s.method == "POST" && s.step == 1 && !deleted:
+			go func() {
+				_, err := p.leader.Step(context.Background())
+				other <- err
+			}()
+			<-made
+		case s.method == "DELETE" && !deleted:
+			deleted = true
+			close(over)
+		}
+		return false
+	}}
+	p.wire(&x)
+	rs := p.reports(10)
+	p.accept(rs...)
+	p.step()
+	p.accept(rs...)
+	p.step()
+	p.clock.advance(10 * time.Minute)
+	p.step()
+	if err := <-other; err != nil {
+		t.Error(err)
+	}
+	p.step()
+	c := p.leaderTask().Counts
+	if c.Aggregated != 10 || c.Rejected["report_replayed"] != 10 || c.Waiting > 0 {
+		t.Errorf("%+v, stuck %+v", c, p.leaderTask().Stuck)
+	}
+	if n := x.count(func(s *said) bool { return s.Code == http.StatusNotFound }); n == 0 {
+		t.Error("the job was never gone")
+	}
+	p.audit()
+}
+
 // TestRoundsUncounted: a helper that has gone on with a job and counted a report that the
 // leader has not is not taken at its word: the reports wait for the operator.
 func TestRoundsUncounted(t *testing.T) {

@@ -143,7 +143,7 @@ func (l *Leader) send(ctx context.Context, w *work, sent *store.Sent, body []byt
 	}
 	w.job = reply.ID
 	if sent.Step == 0 && reply.Step > 0 {
-		return nil, &laterStep{reply.Body}
+		return nil, &laterStep{said: reply.Body}
 	}
 	return reply.Body, nil
 }

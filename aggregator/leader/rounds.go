@@ -43,6 +43,9 @@ func (w *work) continuation(d dap.Dialect, step uint16) ([]byte, error) {
 // on with it.
 type laterStep struct {
 	said []byte // the helper's answer to the last step; nil where it was not told
+	// again is the job that was made once more, to be deleted: the other segment's was,
+	// when it was over.
+	again string
 }
 
 func (*laterStep) Error() string { return "the helper's job is at a later step" }
@@ -82,7 +85,7 @@ func (l *Leader) yield(ctx context.Context, w *work, at *laterStep) error {
 		}
 		w.batch.Refuse(i, dap.ReportReplayed)
 	}
-	w.sent = nil
+	w.sent, w.job = nil, at.again
 	return nil
 }
 
@@ -135,7 +138,8 @@ func (l *Leader) advance(ctx context.Context, w *work, sent *store.Sent, body []
 		case reply.Body == nil:
 			return nil, &deferred{max(reply.RetryAfter, l.opt.Poll)}
 		case !bytes.Equal(reply.Body, x.said):
-			return nil, &parked{"the helper is out of step and answers otherwise than it did"}
+			w.job = sent.Location
+			return nil, &laterStep{again: reply.ID}
 		}
 		id = reply.ID
 	}

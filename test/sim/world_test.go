@@ -417,7 +417,9 @@ func (w *world) ask(j *job) {
 	_, err := w.collector(j).Start(context.Background(), j.query)
 	w.logf("collect %v: %v", j.query.Interval, err)
 	if p := new(dap.Problem); errors.As(err, &p) && p.HTTPStatus() < 500 {
-		if p.Type != dap.ProblemBatchOverlap && !(p.Type == dap.ProblemBatchInvalid && w.late(j)) {
+		// A duplicate of this request was answered, and the job deleted, before this one came.
+		gone := p.HTTPStatus() == 404 && w.deleting[j.state.JobID]
+		if p.Type != dap.ProblemBatchOverlap && !(p.Type == dap.ProblemBatchInvalid && w.late(j)) && !gone {
 			w.oracle.violate("collection refused: %v", p)
 		}
 		j.problem, j.done = p, true
