@@ -12,8 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/aggregatortest"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/deploy/invitation"
 	"github.com/starling-agg/starling/internal/service/servicetest"
 	"github.com/starling-agg/starling/vdaf"
 	"github.com/starling-agg/starling/vdaf/prio3"
@@ -241,5 +243,60 @@ func TestTaskprovConfiguration(t *testing.T) {
 		if err := os.WriteFile(path, b, 0o600); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestTaskprovAgreed: where leader and helper have an agreement, the policy needs no files:
+// token, verification key and collector's key are those that the leader derives too, of
+// each task its own, and no other leader's.
+func TestTaskprovAgreed(t *testing.T) {
+	w := newInBand(t)
+	party := func(role string) (*invitation.Key, *invitation.Invitation) {
+		k, err := invitation.NewKey()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k, &invitation.Invitation{Role: role, Owner: "The " + role, URL: "https://" + role + ".example/", Key: k.Public()}
+	}
+	leaderKey, leader := party("leader")
+	helperKey, helper := party("helper")
+	leader.URL, helper.URL = string(w.kit.Config.Leader), string(w.kit.Config.Helper)
+	there, err := leaderKey.Agree("leader", helper)
+	if err != nil {
+		t.Fatal(err)
+	}
+	here := &shared{other: leader}
+	if here.peer, err = helperKey.Agree("helper", leader); err != nil {
+		t.Fatal(err)
+	}
+	if here.collectorConfig, err = dap.NewHpkeConfig(w.kit.Collector).Append(nil); err != nil {
+		t.Fatal(err)
+	}
+	p := &Taskprov{Name: "the leader", VDAFs: []VDAF{VDAF(dap.TypePrio3Count)}}
+	if err := p.validate(true); err != nil {
+		t.Fatal(err)
+	}
+	policy, err := p.policy(here)
+	if err != nil || policy.Leader != leader.URL {
+		t.Fatalf("%+v, %v", policy.Leader, err)
+	}
+	made, _, err := p.task().make(aggregator.Configuration, w.kit.Config.Bytes(), nil, dap.RoleHelper, here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := there.VerifyKey(w.kit.ID)
+	if err != nil || len(made.VerifyKeys) != 1 || made.VerifyKeys[verifyKeyID] != key {
+		t.Errorf("the verification keys differ: %v", err)
+	}
+	want, err := there.Token(w.kit.ID)
+	if got, fails := policy.Token(w.kit.ID); err != nil || fails != nil || got != want || made.PeerToken != want {
+		t.Errorf("the tokens differ: %v, %v", err, fails)
+	}
+	if other, err := policy.Token(dap.TaskID{1}); err != nil || other == want {
+		t.Errorf("two tasks have one token: %v", err)
+	}
+	p.Leader = "https://other.example/"
+	if _, err := p.policy(here); err == nil || !strings.Contains(err.Error(), "leader: ") {
+		t.Errorf("another leader than the invitation's: %v", err)
 	}
 }

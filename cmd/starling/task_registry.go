@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os/user"
 	"strconv"
 	"strings"
@@ -143,12 +144,8 @@ func taskList() *command {
 					return e.json(map[string]any{"tasks": tasks})
 				}
 				w := tabwriter.NewWriter(e.stdout, 0, 0, 2, ' ', 0)
-				for _, t := range tasks {
-					state := "live"
-					if c := t.Closed; c != nil {
-						state = fmt.Sprintf("closed %s by %s: %s", c.At.Format("2006-01-02"), c.By, c.Why)
-					}
-					fmt.Fprintf(w, "%s\t%s\t%s %s by %s\t%s\n", t.Task, t.Form, came(t.Source), t.Added.Format("2006-01-02"), t.By, state)
+				for i := range tasks {
+					io.WriteString(w, listed(&tasks[i]))
 				}
 				return w.Flush()
 			}
@@ -156,12 +153,16 @@ func taskList() *command {
 	}
 }
 
-// came says how a task came, for people.
-func came(source string) string {
-	if source == "in band" {
-		return "brought in band"
+// listed is a task's line, with tabs between its columns.
+func listed(t *status.Registered) string {
+	came, state := "added", "live"
+	if t.Source == "in band" {
+		came = "brought in band"
 	}
-	return "added"
+	if c := t.Closed; c != nil {
+		state = fmt.Sprintf("closed %s by %s: %s", c.At.Format("2006-01-02"), c.By, c.Why)
+	}
+	return fmt.Sprintf("%s\t%s\t%s %s by %s\t%s\n", t.Task, t.Form, came, t.Added.Format("2006-01-02"), t.By, state)
 }
 
 func taskClose() *command {
