@@ -15,6 +15,7 @@ import (
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/aggregatortest"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dap/taskprov"
 	"github.com/starling-agg/starling/deploy/invitation"
 	"github.com/starling-agg/starling/internal/service/servicetest"
 	"github.com/starling-agg/starling/vdaf"
@@ -183,6 +184,44 @@ func TestTaskprov(t *testing.T) {
 	}
 	if resp, sum, err := w.kit.Open(&asked, answer); err != nil || resp.ReportCount != 25 || sum[0] != 5 {
 		t.Errorf("%+v, sum %v, %v", resp, sum, err)
+	}
+	peer, err := leader.Tasks[1].PeerToken.Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := *conf
+	other.TaskInfo = []byte("another")
+	another, err := dap.NewTaskConfiguration(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	advert, err := taskprov.Value(dap.Standard, another.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		token  string
+		values []string
+		want   int
+	}{
+		"of a stranger": {token, []string{advert}, http.StatusNotFound},
+		"twice":         {peer, []string{advert, advert}, http.StatusNotFound},
+		"very long":     {peer, []string{advert + strings.Repeat(";a", 10<<10)}, http.StatusRequestHeaderFieldsTooLarge},
+		"long":          {peer, []string{advert + strings.Repeat(";a", 5<<10)}, http.StatusNotFound},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), "GET", string(conf.Helper)+"tasks/"+another.TaskID().Base64()+"/starling_progress", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+c.token)
+		req.Header[taskprov.Header] = c.values
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.Body.Close(); resp.StatusCode != c.want {
+			t.Errorf("an advertisement %s: status %d, want %d", name, resp.StatusCode, c.want)
+		}
 	}
 	for range 2 { // and with the helper stopped, from its store
 		tasks, err := helper.Registered(t.Context())

@@ -2,6 +2,7 @@ package helper
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -59,7 +60,7 @@ func (b *bringer) refuse(log *slog.Logger, id dap.TaskID, now time.Time, why str
 	}
 	b.mu.Unlock()
 	if tell {
-		log.Warn("a task that a leader brings is not taken", "task", id, "by", b.Name, "why", why)
+		log.Warn("a task that a leader brings is not taken", "task", id, "by", b.Name, "why", fmt.Sprintf("%.300s", why)) // of a configuration, which may be long
 	}
 	return edge.Refuse(dap.ProblemInvalidTask, why)
 }
