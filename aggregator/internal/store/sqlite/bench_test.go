@@ -142,3 +142,20 @@ func BenchmarkCommitIntoMany(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkAudit measures the audit of a store that has many ids.
+func BenchmarkAudit(b *testing.B) {
+	for _, ids := range []int{1_000_000, 10_000_000} {
+		b.Run(fmt.Sprintf("ids=%d", ids), func(b *testing.B) {
+			st, task := benchStore(b)
+			for n := 0; n < ids; n += 4096 {
+				many(b, st, task, store.Batch{Start: 1}, n, n+4095, func(int) dap.Time { return 1 })
+			}
+			for b.Loop() {
+				if faults, err := st.Audit(b.Context()); err != nil || len(faults) > 0 {
+					b.Fatal(faults, err)
+				}
+			}
+		})
+	}
+}
