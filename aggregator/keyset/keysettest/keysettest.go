@@ -16,8 +16,12 @@ import (
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/aggregator/keyset/vault"
 	"github.com/starling-agg/starling/aggregator/status"
+	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/disk/disktest"
+	"github.com/starling-agg/starling/signed"
+	"github.com/starling-agg/starling/signed/signedtest"
 )
 
 // A Harness has the vaults of one test.
@@ -48,6 +52,7 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 		{"ClockOff", true, clockOff},
 		{"DestroyedWhenClosed", true, destroyedWhenClosed},
 		{"StartAtOnce", true, startAtOnce},
+		{"PromisesKept", true, promisesKept},
 		{"AnswersLost", false, answersLost},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -511,6 +516,65 @@ func startAtOnce(t *testing.T, w *world) {
 		r.serves(sets[0].offered())
 	}
 	w.living(1)
+}
+
+// promisesKept: a list that any replica has signed is a promise of all, also where the maker
+// has changed the keys since that replica last looked.
+func promisesKept(t *testing.T, w *world) {
+	now := w.h.Clock(0).Now()
+	signer := func() *signed.Signer {
+		return signedtest.Signer(t, signed.Generate(), now.Add(-time.Hour), 25*time.Hour)
+	}
+	s := signer()
+	d := keyset.Deployment{ID: [32]byte{3}, Epoch: 10 * time.Minute, Leader: "https://leader.example/", Helper: "https://helper.example/",
+		Relay: "https://relay.example/", Roots: ohttp.Roots{Leader: s.Root(), Helper: signer().Root(), Gateway: signer().Root()}}
+	signing := keyset.Signing{Signer: s, Role: signed.Leader, Deployments: []keyset.Deployment{d}, Held: 5 * time.Minute}
+	var replicas []*replica
+	for range 2 {
+		opt := w.options(0)
+		opt.Promise = signing.PromiseFor(opt.Overlap)
+		set, err := keyset.Open(t.Context(), opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		replicas = append(replicas, &replica{w, set, opt.Failpoints})
+	}
+	a, b := replicas[0], replicas[1]
+	n, err := keyset.NewNotary(b.Set, signing, disktest.NewMem(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := a.offered()
+	w.pass(schedule.Period, a, b)
+	a.step() // makes a key, of which b knows nothing
+	now = w.h.Clock(0).Now()
+	until := now.Add(9 * time.Minute).Truncate(time.Second)
+	if _, err := n.ListFor(t.Context(), d.ID, now.Truncate(time.Second), until); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		b.step()
+		a.step()
+	}
+	if a.offered().ID == first.ID {
+		t.Fatal("no new key")
+	}
+	last := until.Add(schedule.Overlap + signing.Held - 2*time.Second)
+	w.pass(last.Sub(w.h.Clock(0).Now()), a, b)
+	for range 2 {
+		a.step()
+		b.step()
+	}
+	a.serves(first)
+	b.serves(first)
+	w.pass(5*time.Second, a, b)
+	for range 3 {
+		a.step()
+		b.step()
+	}
+	if state, _ := a.state(first.ID); state != status.KeyDestroyed {
+		t.Errorf("after the promise the key is %s", state)
+	}
 }
 
 // deaf is a vault whose answers to a change are lost, before it or after it.
