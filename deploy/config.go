@@ -340,7 +340,7 @@ func (a *Aggregator) read() (*material, error) {
 		return nil, f
 	}
 	for i := range a.Taskprov {
-		policy, err := a.Taskprov[i].policy(agreed)
+		policy, err := a.Taskprov[i].policy(a, agreed)
 		f.Add(fmt.Sprintf("taskprov[%d].", i), err)
 		m.brings = append(m.brings, policy)
 	}

@@ -107,7 +107,7 @@ func (p *Taskprov) task() *Task {
 }
 
 // policy reads the files of a policy.
-func (p *Taskprov) policy(agreed *shared) (out aggregator.TaskPolicy, err error) {
+func (p *Taskprov) policy(a *Aggregator, agreed *shared) (out aggregator.TaskPolicy, err error) {
 	out = aggregator.TaskPolicy{
 		Name: p.Name, Leader: p.Leader, Version: p.DAP, Framing: p.Framing,
 		MinBatch: cmp.Or(p.MinBatchSize, 100), MinPrecision: dap.TimePrecision(cmp.Or(time.Duration(p.MinTimePrecision), time.Minute) / time.Second),
