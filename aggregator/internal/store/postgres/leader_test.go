@@ -222,6 +222,11 @@ func (l *leader) left(rows, stored int) {
 	is(l.t, l.next().Bury(l.t.Context()), nil)
 	live, err := l.next().LiveFiles(l.t.Context())
 	is(l.t, err, nil)
+	var all int
+	is(l.t, l.owner.QueryRow(l.t.Context(), "SELECT count(*) FROM object").Scan(&all), nil)
+	if all != len(live) {
+		l.t.Fatalf("%d objects have a row, and %d of them a slice", all, len(live))
+	}
 	list, err := l.objects.List(l.t.Context(), "", "", 1000)
 	is(l.t, err, nil)
 	if len(live) != rows || len(list) != stored {

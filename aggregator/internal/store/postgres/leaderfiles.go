@@ -184,30 +184,30 @@ func (s *Store) Bury(ctx context.Context) error {
 		}
 	}
 	for more := true; more; {
-		var names []string
+		var names [][]byte
 		err := s.view(ctx, "tombstones", func(tx *pgdb.Tx) error {
 			names = nil
 			return tx.Each("tombstones", []any{s.grave.Milliseconds(), buried}, func(r pgdb.Row) error {
 				var name string
 				err := r.Scan(&name)
-				names = append(names, name)
+				names = append(names, []byte(name))
 				return err
 			})
 		})
-		if err != nil {
+		if err != nil || len(names) == 0 {
 			return err
 		}
 		for _, name := range names {
-			if err := s.Payload().Delete(ctx, name); err != nil {
+			if err := s.Payload().Delete(ctx, string(name)); err != nil {
 				return fmt.Errorf("store: bury: %w", err)
 			}
-			err := s.update(ctx, "drop-tombstone", func(tx *pgdb.Tx) error {
-				_, err := tx.Exec("drop-tombstone", name)
-				return err
-			})
-			if err != nil {
-				return err
-			}
+		}
+		err = s.update(ctx, "drop-tombstones", func(tx *pgdb.Tx) error {
+			_, err := tx.Exec("drop-tombstones", names)
+			return err
+		})
+		if err != nil {
+			return err
 		}
 		more = len(names) == buried
 	}

@@ -75,33 +75,10 @@ func (s *Store) SetAside(ctx context.Context, j *store.Job, list []int, code dap
 		if l.digest != nil {
 			return fmt.Errorf("%w: the job was sent", store.ErrDifferent)
 		}
-		var all []int64
-		var counts []uint64
-		err = tx.Each("slice-ids", []any{l.row}, func(r pgdb.Row) error {
-			var id int64
-			var n uint64
-			err := r.Scan(&id, &n)
-			all, counts = append(all, id), append(counts, n)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		if len(all) != len(j.Slices) {
-			return fmt.Errorf("%w: the job has other slices", store.ErrDifferent)
-		}
 		var ends []int64
 		var reports uint64
-		out := make(map[int]bool)
-		for _, i := range list {
-			if i < 0 || i >= len(all) || out[i] {
-				return fmt.Errorf("slice %d of %d", i, len(all))
-			}
-			out[i] = true
-			ends, reports = append(ends, all[i]), reports+counts[i]
-		}
-		if len(ends) == 0 {
-			return errors.New("no slice is set aside")
+		if ends, reports, left, err = l.apart(tx, j, list); err != nil || len(ends) == 0 { // it was done before
+			return err
 		}
 		if _, err := tx.Exec("end-those-slices", l.row, ends); err != nil {
 			return err
@@ -109,18 +86,12 @@ func (s *Store) SetAside(ctx context.Context, j *store.Job, list []int, code dap
 		if err := l.of(j).reject(tx, code, reports); err != nil {
 			return err
 		}
-		if len(ends) == len(all) {
+		if left == nil {
 			_, err = tx.Exec("quarantine-job", l.row, why)
 			return err
 		}
 		if _, err := tx.Exec("put-aside", l.task, l.bucket, reports, why); err != nil {
 			return err
-		}
-		left = &store.Job{ID: j.ID, Lease: j.Lease, Task: j.Task, Batch: j.Batch}
-		for i := range j.Slices {
-			if !out[i] {
-				left.Slices = append(left.Slices, j.Slices[i])
-			}
 		}
 		_, err = tx.Exec("shrink-job", l.row, reports)
 		return err
@@ -129,6 +100,56 @@ func (s *Store) SetAside(ctx context.Context, j *store.Job, list []int, code dap
 		return nil, err
 	}
 	return left, nil
+}
+
+// apart finds the rows of slices that are to leave a job, of how many reports, and the job
+// that is left; nil if that is nothing. Slices that have left already are passed over.
+func (l *leased) apart(tx *pgdb.Tx, j *store.Job, list []int) (ends []int64, reports uint64, left *store.Job, err error) {
+	type there struct {
+		row     int64
+		reports uint64
+	}
+	rows := make(map[string]there)
+	err = tx.Each("find-slices-of-job", []any{l.row}, func(r pgdb.Row) error {
+		var x there
+		var object string
+		var pieces []byte
+		err := r.Scan(&x.row, &x.reports, &object, &pieces)
+		rows[object+string(pieces)] = x
+		return err
+	})
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	out := make(map[int]bool)
+	for _, i := range list {
+		if i < 0 || i >= len(j.Slices) || out[i] {
+			return nil, 0, nil, fmt.Errorf("slice %d of %d", i, len(j.Slices))
+		}
+		out[i] = true
+	}
+	if len(out) == 0 {
+		return nil, 0, nil, errors.New("no slice is set aside")
+	}
+	rest := &store.Job{ID: j.ID, Lease: j.Lease, Task: j.Task, Batch: j.Batch}
+	for i := range j.Slices {
+		x, here := rows[j.Slices[i].Object+string(segment.AppendPieces(nil, j.Slices[i].Pieces))]
+		switch {
+		case out[i] && here:
+			ends, reports = append(ends, x.row), reports+x.reports
+		case !out[i] && !here:
+			return nil, 0, nil, fmt.Errorf("%w: the job has other slices", store.ErrDifferent)
+		case !out[i]:
+			rest.Slices = append(rest.Slices, j.Slices[i])
+		}
+	}
+	if len(ends)+len(rest.Slices) != len(rows) {
+		return nil, 0, nil, fmt.Errorf("%w: the job has other slices", store.ErrDifferent)
+	}
+	if len(rest.Slices) > 0 {
+		left = rest
+	}
+	return ends, reports, left, nil
 }
 
 // reject counts reports turned away after their acknowledgement.

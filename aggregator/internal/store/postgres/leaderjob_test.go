@@ -253,6 +253,10 @@ func TestSetAside(t *testing.T) {
 	if is(t, err, nil); left.ID != j.ID || left.Reports() != 5 || !slices.Equal(l.numbers(left), []int{0, 1, 2, 7, 8}) {
 		t.Fatalf("left is %+v", left)
 	}
+	again, err := l.next().SetAside(ctx, j, []int{1}, dap.ReportDropped, "its object is gone")
+	if is(t, err, nil); !slices.Equal(l.numbers(again), []int{0, 1, 2, 7, 8}) {
+		t.Fatalf("left is %+v the second time", again)
+	}
 	_, err = l.next().SetAside(ctx, j, []int{0}, dap.ReportDropped, "its object is gone") // by an old list
 	is(t, err, store.ErrDifferent)
 	l.counts(task, store.Counts{Acknowledged: 9, Waiting: 5, Rejected: map[dap.ReportError]uint64{dap.ReportDropped: 4}})

@@ -62,8 +62,8 @@ SELECT id, task, bucket, reports, sent_digest, sent_location, sent_step FROM job
 -- name: lock-leased-job
 SELECT id, task, bucket, reports, sent_digest, sent_location, sent_step FROM job WHERE id = $1 AND state = 0 AND lease_token = $2 FOR UPDATE
 
--- name: slice-ids
-SELECT id, reports FROM slice WHERE job = $1 ORDER BY id
+-- name: find-slices-of-job
+SELECT slice.id, slice.reports, object.name, slice.pieces FROM slice JOIN object ON slice.object = object.id WHERE slice.job = $1
 
 -- name: shrink-job
 UPDATE job SET reports = reports - $2 WHERE id = $1

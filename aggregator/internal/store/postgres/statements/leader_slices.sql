@@ -53,11 +53,11 @@ DELETE FROM object WHERE id = ANY($1::bigint[]) AND NOT EXISTS (SELECT 1 FROM sl
 -- name: tombstones
 SELECT object FROM tombstone WHERE since <= now() - $1::bigint * interval '1 millisecond' ORDER BY since LIMIT $2
 
--- name: drop-tombstone
-DELETE FROM tombstone WHERE object = $1
+-- name: drop-tombstones
+DELETE FROM tombstone WHERE object = ANY(ARRAY(SELECT convert_from(n, 'UTF8') FROM unnest($1::bytea[]) AS n))
 
 -- name: live-objects
-SELECT name FROM object ORDER BY id
+SELECT name FROM object WHERE EXISTS (SELECT 1 FROM slice WHERE slice.object = object.id) ORDER BY id
 
 -- name: leftover-object
 SELECT id FROM object WHERE since < to_timestamp($1::bigint)
