@@ -44,7 +44,7 @@ func (v *vaults) dataKeys(t *testing.T, clock disk.Clock, fail *disk.Failpoints)
 	t.Helper()
 	v.of = postgres.PurposeData
 	return datakey.Open(t.Context(), datakey.Options{
-		Vault: v.with(t, v.files), Book: open(t, v.Schema), Clock: clock, Period: day, Keep: 10 * day, Failpoints: fail,
+		Vault: v.with(t, v.files), Book: v.all, Clock: clock, Period: day, Keep: 10 * day, Failpoints: fail,
 	})
 }
 
@@ -106,7 +106,7 @@ func TestSharedDataKeys(t *testing.T) {
 		wg.Wait()
 		same()
 	}
-	_, known, err := open(t, v.Schema).DataKeys(t.Context())
+	_, known, err := v.all.DataKeys(t.Context())
 	is(t, err, nil)
 	for i, r := range known {
 		if r.Serial != uint64(i+1) || i > 0 && !r.From.Equal(known[i-1].Until) {

@@ -32,11 +32,13 @@ type vaults struct {
 	files *wrap.Files
 	ahead atomic.Int64
 	of    int
+	all   *postgres.Store // on which the handles are
 }
 
 func newVaults(t *testing.T) *vaults {
 	t.Helper()
 	v := &vaults{Schema: pgtest.New(t), mem: disktest.NewMem(1), of: postgres.PurposeHPKE}
+	v.all = open(t, v.Schema)
 	v.files = wrapping(t, v.mem)
 	return v
 }
@@ -65,7 +67,7 @@ func (v *vaults) Open(t *testing.T) vault.Vault { return v.with(t, v.files) }
 
 func (v *vaults) with(t *testing.T, w wrap.Wrapper) *postgres.Vault {
 	t.Helper()
-	got, err := open(t, v.Schema).Vault(t.Context(), postgres.VaultOptions{
+	got, err := v.all.Vault(t.Context(), postgres.VaultOptions{
 		Purpose: v.of, Wrapper: w, Ahead: func() time.Duration { return time.Duration(v.ahead.Load()) },
 	})
 	if err != nil {
