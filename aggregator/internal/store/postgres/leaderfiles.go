@@ -184,13 +184,13 @@ func (s *Store) Bury(ctx context.Context) error {
 		}
 	}
 	for more := true; more; {
-		var names [][]byte
+		var names []string
 		err := s.view(ctx, "tombstones", func(tx *pgdb.Tx) error {
 			names = nil
 			return tx.Each("tombstones", []any{s.grave.Milliseconds(), buried}, func(r pgdb.Row) error {
 				var name string
 				err := r.Scan(&name)
-				names = append(names, []byte(name))
+				names = append(names, name)
 				return err
 			})
 		})
@@ -198,13 +198,17 @@ func (s *Store) Bury(ctx context.Context) error {
 			return err
 		}
 		for _, name := range names {
-			if err := s.Payload().Delete(ctx, string(name)); err != nil {
+			if err := s.Payload().Delete(ctx, name); err != nil {
 				return fmt.Errorf("store: bury: %w", err)
 			}
 		}
 		err = s.update(ctx, "drop-tombstones", func(tx *pgdb.Tx) error {
-			_, err := tx.Exec("drop-tombstones", names)
-			return err
+			for _, name := range names {
+				if _, err := tx.Exec("drop-tombstone", name); err != nil {
+					return err
+				}
+			}
+			return nil
 		})
 		if err != nil {
 			return err

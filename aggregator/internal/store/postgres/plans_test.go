@@ -127,7 +127,7 @@ var plans = map[string]struct {
 	"drop-endings":          {"ending_pkey", []any{[]int64{7, 8}}},
 	"drop-objects":          {"slice_object", []any{[]int64{7, 8}}},
 	"tombstones":            {"tombstone_since", []any{int64(1), int64(16)}},
-	"drop-tombstones":       {"tombstone_pkey", []any{[][]byte{{97}}}},
+	"drop-tombstone":        {"tombstone_pkey", []any{"a"}},
 	"idle-slices-of-object": {"slice_object", []any{int64(7)}},
 	"find-slice":            {"slice_object", []any{"a", []byte{1}, make([]byte, 32)}},
 	"idle-job":              {"job_", []any{int64(7)}},

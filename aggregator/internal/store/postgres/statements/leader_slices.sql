@@ -53,8 +53,8 @@ DELETE FROM object WHERE id = ANY($1::bigint[]) AND NOT EXISTS (SELECT 1 FROM sl
 -- name: tombstones
 SELECT object FROM tombstone WHERE since <= now() - $1::bigint * interval '1 millisecond' ORDER BY since LIMIT $2
 
--- name: drop-tombstones
-DELETE FROM tombstone WHERE object = ANY(ARRAY(SELECT convert_from(n, 'UTF8') FROM unnest($1::bytea[]) AS n))
+-- name: drop-tombstone
+DELETE FROM tombstone WHERE object = $1
 
 -- name: live-objects
 SELECT name FROM object WHERE EXISTS (SELECT 1 FROM slice WHERE slice.object = object.id) ORDER BY id
