@@ -697,13 +697,16 @@ func TestClosedServicesRefuse(t *testing.T) {
 // unnoted notes no log that was begun.
 type unnoted struct{ segment.Committer }
 
+func (unnoted) LogFate(context.Context, segment.Begun) (segment.Fate, error) {
+	return segment.Named, nil
+}
 func (unnoted) BeginLogs(context.Context, []segment.Begun) error            { return nil }
 func (unnoted) BegunLogs(context.Context) (none []segment.Begun, err error) { return nil, nil }
 
-// TestLateSegmentsLeaveNoFiles: reports that were acknowledged and come out of the log
+// TestLateReportsLeaveNoFiles: reports that were acknowledged and come out of the log
 // only after their batch is frozen or closed count as batch_collected, and their files go
 // without a restart.
-func TestLateSegmentsLeaveNoFiles(t *testing.T) {
+func TestLateReportsLeaveNoFiles(t *testing.T) {
 	p := newPair(t, setup{})
 	// late puts reports into the leader's log behind its back, where no look at the batch
 	// can refuse them.
@@ -725,13 +728,7 @@ func TestLateSegmentsLeaveNoFiles(t *testing.T) {
 		}
 		p.startLeader()
 	}
-	segments := func() (n int) {
-		t.Helper()
-		for _, dir := range must(p.leaderFS.ReadDir("segments")) {
-			n += len(must(p.leaderFS.ReadDir("segments/" + dir.Name)))
-		}
-		return n
-	}
+	copies := func() int { return len(must(p.leaderFS.ReadDir("slices"))) }
 	p.accept(p.reports(12)...)
 	p.step()
 	p.between(func(http.Handler) http.Handler {
@@ -741,8 +738,8 @@ func TestLateSegmentsLeaveNoFiles(t *testing.T) {
 	p.step()
 	late(2) // frozen
 	p.step()
-	if n := segments(); n != 1 {
-		t.Fatalf("%d segment files while the batch is frozen, want the late one", n)
+	if n := copies(); n != 1 {
+		t.Fatalf("%d files while the batch is frozen, want the late one", n)
 	}
 	p.between(nil)
 	p.clock.advance(2 * time.Minute)
@@ -750,13 +747,13 @@ func TestLateSegmentsLeaveNoFiles(t *testing.T) {
 	if a := p.poll(location); a.status != http.StatusOK || len(a.body) == 0 {
 		t.Fatalf("collection: status %d", a.status)
 	}
-	if n := segments(); n != 0 {
-		t.Errorf("%d segment files after the release", n)
+	if n := copies(); n != 0 {
+		t.Errorf("%d files after the release", n)
 	}
 	late(3) // closed
 	p.step()
-	if n := segments(); n != 0 {
-		t.Errorf("%d segment files of a closed batch", n)
+	if n := copies(); n != 0 {
+		t.Errorf("%d files of a closed batch", n)
 	}
 	if c := p.counts(); c.Acknowledged != 17 || c.Aggregated != 12 || c.Rejected["batch_collected"] != 5 {
 		t.Errorf("counts %+v", c)

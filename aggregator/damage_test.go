@@ -50,7 +50,8 @@ func sumPage(page []byte) {
 }
 
 // used is a pair of stores in use: one batch was released; of another, some reports are
-// verified, some are sorted, and some are in the inbox as they were uploaded. Both
+// verified, some are sorted, of a life before and of the last one, and
+// some are in the inbox as they were uploaded. Both
 // processes were killed.
 type used struct {
 	*pair
@@ -101,7 +102,10 @@ func newUsed(t *testing.T, noisy bool) *used {
 	p.step()
 	p.onDisks(p.stopped()) // so that the database has the batch, and its log what came later
 	p.between(unavailable)
-	one(10)
+	p.accept(p.reports(5)...)
+	p.leader.Close()
+	p.startLeader() // copies what the life before has left
+	p.accept(p.reports(5)...)
 	if _, err := p.leader.Step(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +115,7 @@ func newUsed(t *testing.T, noisy bool) *used {
 	u.count = 30
 	u.truth = []int64{9, 9, 4, 4, 4}
 	u.disks = [2]tree{content(t, p.leaderFS, "."), content(t, p.helperFS, ".")}
-	for _, dir := range []string{"store.db-wal", "inbox/", "segments/", "runs/", "keys/state", "record/mark"} {
+	for _, dir := range []string{"store.db-wal", "inbox/", "slices/", "runs/", "keys/state", "record/mark"} {
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(u.disks[0])), func(n string) bool { return strings.HasPrefix(n, dir) }) {
 			t.Fatalf("a leader without %s is not in use", dir)
 		}
@@ -182,7 +186,7 @@ func (u *used) play(disks [2]tree) (f fate) {
 		return nil
 	}
 	loud := func() string {
-		for m := range p.warnings() {
+		for _, m := range slices.Sorted(maps.Keys(p.warnings())) { // what became of logs first
 			if !u.said[m] {
 				return m
 			}
@@ -298,7 +302,7 @@ func kindOf(name string) string {
 		return "keys/*.hpke"
 	case dir == "record/data-keys":
 		return "record/data-keys/*.key"
-	case dir == "runs" || dir == "inbox" || path.Dir(dir) == "segments":
+	case dir == "runs" || dir == "inbox" || dir == "slices":
 		top, _, _ := strings.Cut(dir, "/")
 		return top + "/*"
 	}

@@ -6,7 +6,7 @@
 // # The way of a report through the two
 //
 //	7   leader   accept   checks that need no key, one append and fsync, then the acknowledgement
-//	8   leader   begin    a worker claims a segment of reports, opens its shares, takes the VDAF's first step on all
+//	8   leader   begin    a worker claims a job of reports, opens its shares, takes the VDAF's first step on all
 //	9   helper   runJob   opens the other shares, verifies, commits what holds and is new, stores the answer with it
 //	10  leader   commit   adds what the helper confirmed to the batch, destroys the sealed shares
 //	12  both     release  close the batch, add the sum's one noise, seal to the collector, in one transaction; of a recipe's task

@@ -131,7 +131,7 @@ func TestDiskOverwhelmed(t *testing.T) {
 }
 
 // TestBusyHelper: a helper that puts off one job after the other, for want of room say, is
-// asked about a few of the segments that wait and not about each of them, again and again;
+// asked about a few of the jobs that wait and not about each of them, again and again;
 // once it has room all go on.
 func TestBusyHelper(t *testing.T) {
 	p := newPair(t, setup{})

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/starling-agg/starling/aggregator/leader"
-	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/disk/disktest"
 )
@@ -131,38 +130,6 @@ func TestUnreadableInbox(t *testing.T) {
 		t.Fatalf("collection: status %d", a.status)
 	}
 	if c := p.counts(); c.Collected != 52 {
-		t.Errorf("counts %+v", c)
-	}
-}
-
-// TestNewerSegment: segments of a newer version wait for it, with their file.
-func TestNewerSegment(t *testing.T) {
-	p := newPair(t, setup{})
-	p.down()
-	p.accept(p.reports(12)...)
-	p.step()
-	for name, whole := range filesOf(t, p.leaderFS, "segments") {
-		newer := slices.Clone(whole)
-		newer[11], newer[70] = 99, newer[70]^1 // version, and where what is
-		if err := disk.WriteFile(p.leaderFS, name, newer); err != nil {
-			t.Fatal(err)
-		}
-		p.between(nil)
-		p.clock.advance(p.leaderOpt.MaxBackOff)
-		p.step()
-		if c := p.counts(); c.Waiting != 12 || len(c.Rejected) != 0 {
-			t.Fatalf("counts %+v", c)
-		}
-		if rs := status.Why(p.leaderTask()); len(rs) == 0 || !strings.Contains(rs[0].Do, "newer version") {
-			t.Errorf("why: %+v", rs)
-		}
-		if err := disk.WriteFile(p.leaderFS, name, whole); err != nil {
-			t.Fatal(err)
-		}
-	}
-	p.clock.advance(p.leaderOpt.MaxBackOff)
-	p.step()
-	if c := p.counts(); c.Aggregated != 12 {
 		t.Errorf("counts %+v", c)
 	}
 }

@@ -121,10 +121,10 @@ func unavailable(http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
 }
 
-// TestSavedSegmentIsShredded: who copies a segment while it waits, and later has all that
+// TestSavedLogIsShredded: who copies a log while its reports wait, and later has all that
 // leader and helper hold, their disks and what they still open, reads nothing in it once
 // its keys have ended.
-func TestSavedSegmentIsShredded(t *testing.T) {
+func TestSavedLogIsShredded(t *testing.T) {
 	for name, suite := range map[string]sealed.Suite{"X25519": sealed.SuiteX25519, "X-Wing": sealed.SuiteXWing} {
 		t.Run(name, func(t *testing.T) {
 			p := newScheduledPair(t, setup{}, suite)
@@ -136,12 +136,10 @@ func TestSavedSegmentIsShredded(t *testing.T) {
 			p.accept(rs...)
 			p.step()
 			p.between(nil)
-			// The thief's copies: the segment, and the disks as they are now.
+			// The thief's copies: the log, and the disks as they are now.
 			var saved []byte
-			for name, b := range content(t, p.leaderFS, "segments") {
-				if strings.HasSuffix(name, ".seg") {
-					saved = append(saved, b...)
-				}
+			for _, b := range content(t, p.leaderFS, "inbox") {
+				saved = append(saved, b...)
 			}
 			then := map[dap.Role]map[string][]byte{
 				dap.RoleLeader: content(t, p.leaderFS, "."), dap.RoleHelper: content(t, p.helperFS, "."),
@@ -149,11 +147,11 @@ func TestSavedSegmentIsShredded(t *testing.T) {
 			for i := range rs {
 				for _, ct := range []dap.HpkeCiphertext{rs[i].Leader, rs[i].Helper} {
 					if !bytes.Contains(saved, ct.Payload) {
-						t.Fatal("the segment does not hold what was sealed")
+						t.Fatal("the log does not hold what was sealed")
 					}
 				}
 			}
-			// opened counts the shares in the segment that keys among the files open.
+			// opened counts the shares in the log that keys among the files open.
 			opened := func(role dap.Role, files map[string][]byte) (n int) {
 				var pairs []*sealed.KeyPair
 				magic := []byte("starling hpke key v1\n")
@@ -215,7 +213,7 @@ func TestSavedSegmentIsShredded(t *testing.T) {
 
 			for role, fsys := range map[dap.Role]disk.FS{dap.RoleLeader: p.leaderFS, dap.RoleHelper: p.helperFS} {
 				if n := opened(role, content(t, fsys, ".")); n != 0 {
-					t.Errorf("the %v's disk opens %d reports of the saved segment", role, n)
+					t.Errorf("the %v's disk opens %d reports of the saved log", role, n)
 				}
 				// Nor does a piece of the key lie anywhere, in whatever file.
 				for name, file := range then[role] {
@@ -230,7 +228,7 @@ func TestSavedSegmentIsShredded(t *testing.T) {
 					}
 				}
 			}
-			// The service itself, asked to open it: the segment's reports in a job to the
+			// The service itself, asked to open it: the log's reports in a job to the
 			// helper, and in an upload to the leader.
 			reject := p.uploadErrors(p.upload(rs[0]))
 			if len(reject) != 1 || !reject[0].Error.Outdated() {
@@ -294,7 +292,7 @@ func TestHpkeConfigFollowsTheKeys(t *testing.T) {
 }
 
 // TestLeaderKeepsKeysOfWaitingReports: as long as an acknowledged report waits, in the
-// log or in a segment, its key stays, over restarts and however late it is; then the key
+// log or in a slice, its key stays, over restarts and however late it is; then the key
 // goes.
 func TestLeaderKeepsKeysOfWaitingReports(t *testing.T) {
 	p := newScheduledPair(t, setup{helper: func(o *helper.Options) { o.KeySchedule.Delay = 1000 * time.Hour }})

@@ -388,7 +388,7 @@ func TestHelperOfOtherReportsElsewhere(t *testing.T) {
 	}
 	for _, mode := range []dap.BatchMode{dap.TimeInterval, dap.LeaderSelected} {
 		t.Run(mode.String(), func(t *testing.T) {
-			p := newPair(t, setup{mode: mode, leader: func(o *leader.Options) { o.SegmentReports = 11 }})
+			p := newPair(t, setup{mode: mode, leader: func(o *leader.Options) { o.MaxJobReports = 11 }})
 			p.tamper(&tamper{answers: []func(http.ResponseWriter, *httptest.ResponseRecorder){through, less}})
 			start := p.now()
 			p.accept(p.reports(11)...) // enough for a result

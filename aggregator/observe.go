@@ -70,7 +70,7 @@ type Levels struct {
 // Files are how many of an aggregator's files are not where or what they should be.
 type Files struct {
 	// below lost/: whole, and named by nothing
-	LostSegments, LostLogs, LostRuns, LostOthers int
+	LostSlices, LostLogs, LostRuns, LostOthers int
 	// logs that lost acknowledged reports, files of the replay protection, data keys
 	DamagedLogs, DamagedRuns, MissingDataKeys int
 }

@@ -97,7 +97,7 @@ func TestRetiredTask(t *testing.T) {
 					}
 				}
 				for name, fsys := range map[string]*disktest.Mem{"leader": p.leaderFS, "helper": p.helperFS} {
-					for _, dir := range []string{"runs", "segments"} {
+					for _, dir := range []string{"runs", "slices"} {
 						if _, err := fsys.Stat(dir); err != nil {
 							continue
 						}
@@ -154,7 +154,7 @@ func TestRetirementDropsWhatWaits(t *testing.T) {
 	if s := p.leaderTask(); len(s.Collections) != 0 || len(s.Stuck) != 0 {
 		t.Errorf("%+v", s)
 	}
-	if names := holding(t, p.leaderFS, "segments", needles(rs)); len(names) > 0 {
+	if names := holding(t, p.leaderFS, ".", needles(rs)); len(names) > 0 {
 		t.Errorf("sealed shares are in %q", names)
 	}
 }

@@ -94,10 +94,10 @@ func (x *wire) count(f func(*said) bool) (n int) {
 func TestRounds(t *testing.T) {
 	for n := 2; n <= 4; n++ {
 		for name, s := range map[string]setup{
-			"time interval":    {},
-			"leader selected":  {mode: dap.LeaderSelected},
-			"deferred":         {helper: func(o *helper.Options) { o.Deferred = helper.Always }},
-			"several segments": {leader: func(o *leader.Options) { o.SegmentReports = 4 }},
+			"time interval":   {},
+			"leader selected": {mode: dap.LeaderSelected},
+			"deferred":        {helper: func(o *helper.Options) { o.Deferred = helper.Always }},
+			"several jobs":    {leader: func(o *leader.Options) { o.MaxJobReports = 4 }},
 		} {
 			t.Run(strconv.Itoa(n)+" "+name, func(t *testing.T) {
 				p := newPair(t, inRounds(n, nil, s))
@@ -428,13 +428,13 @@ func TestRoundsCrash(t *testing.T) {
 		return []string{"store." + name + ".before-commit", "store." + name + ".after-commit"}
 	}
 	for side, points := range map[string][]string{
-		"leader": slices.Concat([]string{leader.FailBeforeSend, leader.FailAfterSend}, transaction("save-sent"), transaction("commit-segment"),
+		"leader": slices.Concat([]string{leader.FailBeforeSend, leader.FailAfterSend}, transaction("save-sent"), transaction("finish-job"),
 			[]string{leader.FailBeforeCommit, leader.FailAfterCommit}),
 		"helper": slices.Concat([]string{helper.FailBeforeCommit, helper.FailAfterCommit}, transaction("commit-job"), transaction("advance-job")),
 	} {
 		for _, point := range points {
 			for skip := range 3 {
-				once := strings.Contains(point, "commit-job") || strings.Contains(point, "commit-segment") || strings.HasPrefix(point, "leader.") && strings.Contains(point, "-commit")
+				once := strings.Contains(point, "commit-job") || strings.Contains(point, "finish-job") || strings.HasPrefix(point, "leader.") && strings.Contains(point, "-commit")
 				if skip > 0 && once || skip > 1 && strings.Contains(point, "advance-job") {
 					continue
 				}
@@ -504,7 +504,7 @@ func TestRoundsCrash(t *testing.T) {
 	}
 }
 
-// TestRoundsTwins: the same reports are uploaded twice, so that two segments make the
+// TestRoundsTwins: the same reports are uploaded twice, so that two jobs make the
 // same job. While one of them is in the middle of it the other neither takes the answers
 // of its later steps for its own, nor deletes the job, nor is set aside.
 func TestRoundsTwins(t *testing.T) {
@@ -702,7 +702,7 @@ func TestRoundsUncounted(t *testing.T) {
 }
 
 // TestRoundsLostLease: a worker that comes back after its lease, when another has
-// finished the segment, finds the helper's job gone and made anew, with other answers.
+// finished the job, finds the helper's job gone and made anew, with other answers.
 // That is no fault, and sets nothing aside.
 func TestRoundsLostLease(t *testing.T) {
 	p := newPair(t, inRounds(3, nil, setup{}))
@@ -725,7 +725,7 @@ func TestRoundsLostLease(t *testing.T) {
 		t.Fatal("nobody was late")
 	}
 	if log := p.log.String(); strings.Contains(log, "quarantined") {
-		t.Error("the log tells of a segment that was set aside")
+		t.Error("the log tells of a job that was set aside")
 	}
 	p.settled(10, nil)
 	p.audit()

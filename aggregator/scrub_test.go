@@ -100,7 +100,7 @@ func TestRawSharesGoWithQuarantine(t *testing.T) {
 	rs := p.reports(4)
 	p.accept(rs...)
 	p.step()
-	if names := holding(t, p.leaderFS, "segments", needles(rs)); len(names) == 0 {
+	if names := holding(t, p.leaderFS, "inbox", needles(rs)); len(names) == 0 {
 		t.Error("what the operator may decide over is nowhere")
 	}
 	p.resume(true)

@@ -121,10 +121,10 @@ func gauges(role dap.Role, m *service.Metrics, limits aggregator.Limits, read fu
 		})
 	each("starling_lost_files", "Whole files that nothing names, set aside below lost/.", "kind",
 		map[string]func(l aggregator.Levels) int{
-			"segment": func(l aggregator.Levels) int { return l.Files.LostSegments },
-			"log":     func(l aggregator.Levels) int { return l.Files.LostLogs },
-			"run":     func(l aggregator.Levels) int { return l.Files.LostRuns },
-			"other":   func(l aggregator.Levels) int { return l.Files.LostOthers },
+			"slices": func(l aggregator.Levels) int { return l.Files.LostSlices },
+			"log":    func(l aggregator.Levels) int { return l.Files.LostLogs },
+			"run":    func(l aggregator.Levels) int { return l.Files.LostRuns },
+			"other":  func(l aggregator.Levels) int { return l.Files.LostOthers },
 		})
 	each("starling_damaged_files", "Files that are missing or are not what was written: logs of reports, replay protection, data keys.", "kind",
 		map[string]func(l aggregator.Levels) int{

@@ -80,8 +80,8 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s: %s is %q", role, want, value(lines, want))
 		}
 	}
-	if n := value(leader, `starling_store_transactions_total{result="committed",tx="commit-segment"}`); n < "1" {
-		t.Errorf("commits of segments: %q", n)
+	if n := value(leader, `starling_store_transactions_total{result="committed",tx="finish-job"}`); n < "1" {
+		t.Errorf("commits of jobs: %q", n)
 	}
 	// What both wrote is counted where it went.
 	for _, c := range []struct {
@@ -90,7 +90,7 @@ func TestMetrics(t *testing.T) {
 		least, most float64
 	}{
 		{leader, "inbox", 14 * 200, 14 * 600}, {leader, "run", 12 * 16, 1 << 14}, {leader, "database_log", 4096, 1 << 22}, {leader, "record", 1, 1 << 16},
-		{helper, "inbox", 0, 0}, {helper, "segment", 0, 0}, {helper, "run", 12 * 16, 1 << 14}, {helper, "database_log", 4096, 1 << 22}, {helper, "rest", 1, 1 << 16},
+		{helper, "inbox", 0, 0}, {helper, "slices", 0, 0}, {leader, "slices", 0, 0}, {helper, "run", 12 * 16, 1 << 14}, {helper, "database_log", 4096, 1 << 22}, {helper, "rest", 1, 1 << 16},
 	} {
 		n, err := strconv.ParseFloat(value(c.lines, `starling_written_bytes_total{file="`+c.file+`"}`), 64)
 		if err != nil || n < c.least || n > c.most {

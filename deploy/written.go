@@ -15,7 +15,7 @@ const (
 	fileDatabase = "database"     // store.db
 	fileWAL      = "database_log" // its write-ahead log
 	fileInbox    = "inbox"        // logs of uploads
-	fileSegment  = "segment"      // sealed reports
+	fileSlices   = "slices"       // what was copied out of logs
 	fileRun      = "run"          // ids of reports that are aggregated
 	fileNoise    = "noise"        // noise that later releases lean on
 	fileRecord   = "record"       // all of the record's directory
@@ -28,7 +28,7 @@ type written map[string]*atomic.Uint64
 
 func newWritten() written {
 	w := make(written)
-	for _, kind := range []string{fileDatabase, fileWAL, fileInbox, fileSegment, fileRun, fileNoise, fileRecord, fileRest} {
+	for _, kind := range []string{fileDatabase, fileWAL, fileInbox, fileSlices, fileRun, fileNoise, fileRecord, fileRest} {
 		w[kind] = new(atomic.Uint64)
 	}
 	return w
@@ -59,8 +59,8 @@ func kindOf(name string) string {
 		return fileWAL
 	case below && top == "inbox":
 		return fileInbox
-	case below && top == "segments":
-		return fileSegment
+	case below && top == "slices":
+		return fileSlices
 	case below && top == "runs" && strings.Contains(name, ".noise"):
 		return fileNoise
 	case below && top == "runs":

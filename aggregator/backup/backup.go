@@ -157,7 +157,7 @@ func (p *Plan) Restore(ctx context.Context) error {
 		}
 	}
 	// These files belong to the store that was lost; the keys that open them are gone.
-	for _, dir := range []string{"inbox", "segments", "runs"} {
+	for _, dir := range []string{"inbox", "slices", "runs"} {
 		if err := removeFiles(o.Data, dir); err != nil {
 			return fmt.Errorf("backup: %w", err)
 		}

@@ -9,7 +9,7 @@
 //	store.db  the database: tasks, counts, the ledger of releases and the results
 //
 // It has no keys. Reports that wait are sealed to keys that are nowhere else, and data keys
-// belong to the record; so neither the reports nor their segments are copied. The sums of
+// belong to the record; so neither the logs nor what is copied out of them comes along. The sums of
 // batches that are open lie in the database: each backup is one share of them.
 //
 // # Effects of a restore

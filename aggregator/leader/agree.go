@@ -1,7 +1,6 @@
 package leader
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -98,7 +97,7 @@ const frame = 256
 func (l *Leader) largestJob(t *task.Task) (size uint64, reports uint32) {
 	s := t.VDAF.Sizes()
 	report := s.Public + s.LeaderInput + s.HelperInput + frame
-	most, bytes := cmp.Or(l.opt.SegmentReports, segment.DefaultReports), cmp.Or(l.opt.SegmentBytes, segment.DefaultBytes)
+	most, bytes := l.opt.most().Reports, int(l.opt.most().Bytes)
 	if report >= segment.LargeReport {
 		bytes = min(bytes, segment.LargeBytes)
 	}

@@ -40,7 +40,7 @@ func (l *Leader) ask(ctx context.Context, w *work, step uint16) error {
 	return nil
 }
 
-// request is the request of a step in a dialect. The same segment, reports and answers of
+// request is the request of a step in a dialect. The same slices, reports and answers of
 // the helper give the same bytes.
 func (w *work) request(d dap.Dialect, step uint16) ([]byte, error) {
 	if step > 0 {
@@ -81,10 +81,10 @@ func (w *work) framed(step uint16) (body []byte, digest [sha256.Size]byte, err e
 // later request was computed from it and may have been sent, or the helper's own.
 func (l *Leader) exchange(ctx context.Context, w *work, step uint16, body []byte, digest [32]byte) ([]byte, error) {
 	if w.Sent != nil && step < w.Sent.Step {
-		w.job = w.Sent.Location
+		w.helpers = w.Sent.Location
 		return w.Sent.Answers[step], nil
 	}
-	sent := &store.Sent{Accepted: w.accepted, Step: step, Digest: digest, Location: w.job, Answers: w.answers()}
+	sent := &store.Sent{Accepted: w.accepted, Step: step, Digest: digest, Location: w.helpers, Answers: w.answers()}
 	known := w.Sent != nil && w.Sent.Step == step
 	if known {
 		if w.Sent.Digest != sent.Digest {
@@ -104,7 +104,7 @@ func (l *Leader) exchange(ctx context.Context, w *work, step uint16, body []byte
 	}
 	answer, err := l.send(ctx, w, sent, body)
 	if isAhead(err, step) {
-		w.job = sent.Location
+		w.helpers = sent.Location
 		return nil, new(laterStep)
 	}
 	var refused *peer.Refused
@@ -119,7 +119,7 @@ func (l *Leader) exchange(ctx context.Context, w *work, step uint16, body []byte
 
 // send asks the helper and waits for the answer.
 func (l *Leader) send(ctx context.Context, w *work, sent *store.Sent, body []byte) ([]byte, error) {
-	resource := peer.AggregationJob(w.task, w.Segment.Name)
+	resource := peer.AggregationJob(w.task, w.name())
 	reply, err := l.post(ctx, w, sent, body)
 	until := l.opt.Clock.Now().Add(l.opt.Patience)
 	for err == nil && reply.Body == nil {
@@ -141,7 +141,7 @@ func (l *Leader) send(ctx context.Context, w *work, sent *store.Sent, body []byt
 	if err != nil {
 		return nil, err
 	}
-	w.job = reply.ID
+	w.helpers = reply.ID
 	if sent.Step == 0 && reply.Step > 0 {
 		return nil, &laterStep{said: reply.Body}
 	}
@@ -150,7 +150,7 @@ func (l *Leader) send(ctx context.Context, w *work, sent *store.Sent, body []byt
 
 func (l *Leader) save(ctx context.Context, w *work, sent *store.Sent) error {
 	s := *sent
-	if err := l.store.SaveSent(ctx, w.SegmentJob, &s, l.opt.Clock.Now().Add(l.opt.Lease)); err != nil {
+	if err := l.store.SaveSent(ctx, w.Job, &s, l.opt.Clock.Now().Add(l.opt.Lease)); err != nil {
 		return err
 	}
 	w.Sent = &s
@@ -218,12 +218,12 @@ func (w *work) take(body []byte) error {
 // forget has the helper drop its answer, which we shall not ask for again. Where that
 // fails it keeps the answer for ever, which costs it space and nothing else.
 func (l *Leader) forget(ctx context.Context, w *work) {
-	if w.job == "" {
+	if w.helpers == "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, askPeer)
 	defer cancel()
-	if err := l.helper.Delete(ctx, peer.AggregationJob(w.task, w.Segment.Name), w.job); err != nil {
+	if err := l.helper.Delete(ctx, peer.AggregationJob(w.task, w.name()), w.helpers); err != nil {
 		l.opt.Log.Info("the helper keeps a finished aggregation job", "task", w.Task, "why", err.Error())
 	}
 }

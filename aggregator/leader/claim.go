@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/permit"
@@ -16,21 +15,21 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// A work is one claimed segment on its way through one aggregation job.
+// A work is one claimed job on its way to the helper and back.
 type work struct {
-	*store.SegmentJob
+	*store.Job
 	task     *task.Task
-	segment  *segment.Segment // reports and batch read it
+	data     *segment.Reports // reports and batch read it
 	reports  []dap.Report
 	batch    rounds.Job
 	sent     []int  // reports in the request of the current step, ascending
 	accepted []byte // bitmap of those in the first
-	job      string // id of the helper's job, once it has answered; empty if it did not say
+	helpers  string // id of the helper's job, once it has answered; empty if it did not say
 	conduct  store.Conduct
 	past     []exchange // so far, where the VDAF takes several rounds
 }
 
-// stepJob claims one segment and takes it as far as it goes. A failure of the work itself
+// stepJob claims one job and takes it as far as it goes. A failure of the work itself
 // is written down with the claim and is no error of the pass.
 func (l *Leader) stepJob(ctx context.Context) (bool, error) {
 	if l.room.Work() != nil {
@@ -43,18 +42,18 @@ func (l *Leader) stepJob(ctx context.Context) (bool, error) {
 	}
 	now := l.opt.Clock.Now()
 	waits := append(l.permits.Without(permit.Verify), l.busy.tasks(now)...)
-	claimed, err := l.store.ClaimSegments(ctx, now, l.opt.Lease, 1, waits...)
+	claimed, err := l.store.ClaimJobs(ctx, now, l.opt.Lease, 1, l.opt.most(), waits...)
 	if err != nil || len(claimed) == 0 {
 		return false, err
 	}
-	w := &work{SegmentJob: claimed[0]}
+	w := &work{Job: claimed[0]}
 	err = l.aggregate(ctx, w)
 	l.busy.heard(w.Task, err, l.opt.Clock.Now())
 	if w.batch != nil {
 		w.batch.Close()
 	}
-	if w.segment != nil {
-		w.segment.Close()
+	if w.data != nil {
+		w.data.Close()
 	}
 	switch {
 	case err == nil:
@@ -63,13 +62,16 @@ func (l *Leader) stepJob(ctx context.Context) (bool, error) {
 		return true, nil
 	case errors.Is(err, store.ErrStaleLease), errors.Is(err, errCommitted):
 		return true, nil // somebody else has it, or it is done: nothing to give back
+	case errors.Is(err, errSetAside):
+		l.opt.Observe.Ended(aggregator.JobAggregation, aggregator.JobFailed)
+		return true, nil
 	case errors.Is(err, store.ErrUnknown):
 		return true, err
 	}
 	return true, l.unreturned.giveBack(ctx, func(ctx context.Context) error { return l.giveBack(ctx, w, err) })
 }
 
-// aggregate takes a claimed segment through its aggregation job.
+// aggregate takes a claimed job through the aggregation job at the helper.
 func (l *Leader) aggregate(ctx context.Context, w *work) error {
 	if w.task = l.tasks.Get(w.Task); w.task == nil {
 		return fmt.Errorf("the task is not provisioned here any more")
@@ -89,27 +91,23 @@ func (l *Leader) aggregate(ctx context.Context, w *work) error {
 	return nil
 }
 
-// begin reads a claimed segment, opens our shares and takes the VDAF's first step on all
+// begin reads the reports of a claimed job, opens our shares and takes the VDAF's first step on all
 // of its reports; those that are refused, or aggregated already, are left out of the job.
 // A repetition leaves out the same ones.
 //
-// Step 8 of one report: from a claimed segment, to the leader's message to the helper.
+// Step 8 of one report: from a claimed job, to the leader's message to the helper.
 func (l *Leader) begin(ctx context.Context, w *work) error {
-	seg, err := segment.Open(l.opt.FS, w.Segment)
-	if errors.Is(err, segment.ErrCorrupt) || errors.Is(err, fs.ErrNotExist) {
-		return &quarantine{dap.ReportDropped, "the segment file is damaged or gone"}
-	}
-	if err != nil {
+	if err := l.read(ctx, w); err != nil {
 		return err
 	}
-	w.segment = seg
-	n := seg.Len()
+	n := w.data.Len()
 	w.reports = make([]dap.Report, n)
 	in := make([]verify.Report, n)
 	ids := make([]dap.ReportID, n)
+	var err error
 	for i := range n {
-		if w.reports[i], err = dap.ReadReport(seg.Report(i)); err != nil {
-			return &quarantine{dap.InvalidMessage, "the segment holds what is no report"}
+		if w.reports[i], err = dap.ReadReport(w.data.Report(i)); err != nil {
+			return &quarantine{dap.InvalidMessage, "the job holds what is no report"}
 		}
 		in[i].Share = w.reports[i].LeaderShare()
 		ids[i] = w.reports[i].Metadata.ID
@@ -129,6 +127,8 @@ func (l *Leader) begin(ctx context.Context, w *work) error {
 		switch {
 		case w.Sent != nil && bit(w.Sent.Accepted, i):
 			w.sent = append(w.sent, i) // whatever is thought of it now, the helper may have it
+		case w.data.Repeated(i):
+			w.batch.Refuse(i, dap.ReportReplayed)
 		case w.Sent != nil && !seen[i]:
 			// no effect where it has a verdict, as it had at the first attempt
 			w.batch.Refuse(i, dap.ReportDropped)
@@ -141,6 +141,61 @@ func (l *Leader) begin(ctx context.Context, w *work) error {
 	w.accepted = bitmap(w.sent, n)
 	return nil
 }
+
+// errSetAside: nothing is left of a job whose files are lost.
+var errSetAside = errors.New("leader: all of the job is set aside")
+
+// read reads the reports of a job. Slices that are damaged or gone are set aside, and the
+// others go on; where the job was sent its request cannot be built without them.
+func (l *Leader) read(ctx context.Context, w *work) (err error) {
+	for {
+		if w.data, err = segment.OpenSlices(ctx, l.files, w.Slices); err == nil {
+			return nil
+		}
+		gone := goneSlices(err)
+		const why = "the file of the reports is damaged or gone"
+		switch {
+		case gone == nil:
+			return err
+		case w.Sent != nil:
+			return &quarantine{dap.ReportDropped, why}
+		}
+		left, err := l.store.SetAside(ctx, w.Job, gone, dap.ReportDropped, why)
+		if err != nil {
+			return err
+		}
+		reports := w.Reports()
+		if left != nil {
+			reports -= left.Reports()
+		}
+		l.backlog.named.Add(-int64(reports))
+		l.opt.Log.Error("reports were set aside", "task", w.Task, "reports", reports, "why", why)
+		if left == nil {
+			return errSetAside
+		}
+		w.Job = left
+	}
+}
+
+// goneSlices are those, by their index, that could not be opened and never will be; nil
+// where any may be another time.
+func goneSlices(err error) (gone []int) {
+	many, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return nil
+	}
+	for _, err := range many.Unwrap() {
+		var s *segment.SliceError
+		if !errors.As(err, &s) || !s.Gone() {
+			return nil
+		}
+		gone = append(gone, s.Index)
+	}
+	return gone
+}
+
+// name names a job for the helper: the same in each of its lives, and no other's.
+func (w *work) name() string { return fmt.Sprintf("job-%d-%x", w.ID, w.Slices[0].Sum[:8]) }
 
 // bitmap has a bit for each of n reports, set for those that are listed.
 func bitmap(list []int, n int) []byte {

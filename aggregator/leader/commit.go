@@ -5,14 +5,13 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/vdaf"
 )
 
-// commit adds what both aggregators verified to its batch, once, and removes the
-// segment's file, in that order.
+// commit adds what both aggregators verified to its batch, once, and lets the sealed
+// shares go.
 //
 // Step 10 of one report: from the helper's answer, to the leader's batch, its sealed
 // shares gone.
@@ -37,15 +36,14 @@ func (l *Leader) commit(ctx context.Context, w *work) error {
 	if err := l.opt.Failpoints.Hit(FailBeforeCommit); err != nil {
 		return err
 	}
-	if err := l.store.CommitSegment(ctx, w.SegmentJob, c); err != nil {
+	if err := l.store.FinishJob(ctx, w.Job, c); err != nil {
 		return err
 	}
-	l.backlog.segments.Add(-int64(len(w.reports)))
+	l.backlog.named.Add(-int64(len(w.reports)))
 	l.rates.add(w.Task, uint64(len(w.reports)), l.opt.Clock.Now())
 	if err := l.opt.Failpoints.Hit(FailAfterCommit); err != nil {
 		return fmt.Errorf("%w: %w", errCommitted, err)
 	}
-	l.removeFile(w)
 	if w.conduct.Refused > 0 {
 		return l.readHolds(ctx)
 	}
@@ -54,10 +52,3 @@ func (l *Leader) commit(ctx context.Context, w *work) error {
 
 // errCommitted: what failed came after the commit, and a restart makes up for it.
 var errCommitted = errors.New("leader: the job is committed")
-
-// removeFile removes the sealed shares of a segment that is finished or set aside.
-func (l *Leader) removeFile(w *work) {
-	if err := segment.Remove(l.opt.FS, w.Segment.Name); err != nil {
-		l.opt.Log.Warn("a finished segment's file stays until the next start", "error", err)
-	}
-}

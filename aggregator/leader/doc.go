@@ -9,12 +9,12 @@
 //
 // # Aggregation jobs
 //
-// A worker claims a segment under a lease, verifies it, writes down which reports go into
-// the request and the request's digest, and sends. Until the helper has answered, the
+// A worker claims a job under a lease, slices of the logs that the reports lie in, verifies
+// it, writes down which reports go into the request and the request's digest, and sends. Until the helper has answered, the
 // same bytes are sent again, after pauses that grow: the helper may have committed. An
 // answer that names other reports, or in another order, a refusal of the whole job in the
-// protocol's own words, and a helper at another step end the job: its segment is parked,
-// with its file and its reports still waiting, until the operator decides
+// protocol's own words, and a helper at another step end the job: it is parked, with its
+// reports still waiting, until the operator decides
 // ([Leader.Resume]). Several of them in a row hold the whole task: no uploads, no jobs,
 // until the same. Nothing that strangers can put into a report holds a task
 // ([store.Conduct]). A request that cannot be built again is quarantined: set aside with
@@ -23,7 +23,7 @@
 // A VDAF of several rounds takes continuation steps (DAP-18 section 4.5.4). Before the
 // request of a step leaves, the helper's answer to the one before is stored with the
 // digest of the new request; verify state never is. A repetition computes every step
-// again from the segment and those answers. A helper that has lost the job, or says that
+// again from the reports and those answers. A helper that has lost the job, or says that
 // it is at another step, is told it again from the beginning, and the job goes on if it
 // answers as it did.
 //
@@ -46,7 +46,7 @@
 // # Keys
 //
 // With a KeySchedule the leader makes its HPKE keys by itself and destroys each once it
-// takes no more uploads and no report in the log or in a waiting segment was sealed to it
+// takes no more uploads and no report in the log or in a waiting slice was sealed to it
 // (package keyset).
 //
 // # Workers

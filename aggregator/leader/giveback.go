@@ -51,29 +51,28 @@ func (l *Leader) giveBack(ctx context.Context, w *work, cause error) error {
 	now := l.opt.Clock.Now()
 	var q *quarantine
 	if errors.As(cause, &q) {
-		err := l.store.Quarantine(ctx, w.SegmentJob, q.code, q.why)
+		err := l.store.QuarantineJob(ctx, w.Job, q.code, q.why)
 		if errors.Is(err, store.ErrStaleLease) {
 			return nil // somebody else has it, and may have finished it under our hands
 		}
 		if err != nil {
 			return err
 		}
-		l.backlog.segments.Add(-int64(w.Segment.Count))
-		l.opt.Log.Error("segment quarantined", "task", w.Task, "reports", w.Segment.Count, "why", q.why)
+		l.backlog.named.Add(-int64(w.Reports()))
+		l.opt.Log.Error("job quarantined", "task", w.Task, "reports", w.Reports(), "why", q.why)
 		l.opt.Observe.Ended(aggregator.JobAggregation, aggregator.JobFailed)
-		l.removeFile(w)
 		return nil
 	}
 	var p *parked
 	if errors.As(cause, &p) {
-		err := l.store.Park(ctx, w.SegmentJob, cause.Error(), now)
+		err := l.store.ParkJob(ctx, w.Job, cause.Error(), now)
 		if errors.Is(err, store.ErrStaleLease) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		l.opt.Log.Error("segment parked until the operator decides", "task", w.Task, "reports", w.Segment.Count, "why", cause.Error())
+		l.opt.Log.Error("job parked until the operator decides", "task", w.Task, "reports", w.Reports(), "why", cause.Error())
 		l.opt.Observe.Ended(aggregator.JobAggregation, aggregator.JobFailed)
 		l.wakeCollect() // a collection of another batch may go on
 		return l.readHolds(ctx)
@@ -99,9 +98,9 @@ func (l *Leader) giveBack(ctx context.Context, w *work, cause error) error {
 	case errors.Is(cause, context.Canceled):
 		wait = 0
 	}
-	l.opt.Log.Warn("aggregation job will be repeated", "task", w.Task, "reports", w.Segment.Count,
+	l.opt.Log.Warn("aggregation job will be repeated", "task", w.Task, "reports", w.Reports(),
 		"attempt", w.Lease.Attempts, "why", cause.Error())
-	err := l.store.RetrySegment(ctx, w.SegmentJob, now.Add(wait), cause.Error())
+	err := l.store.RetryJob(ctx, w.Job, now.Add(wait), cause.Error())
 	if errors.Is(err, store.ErrStaleLease) {
 		return nil
 	}

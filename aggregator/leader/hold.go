@@ -101,8 +101,7 @@ func (l *Leader) HoldTask(ctx context.Context, why string, tasks ...dap.TaskID) 
 }
 
 // Resume lets tasks go on, or all with none named: those that are held take uploads and run
-// jobs again, and the segments that are parked, whose aggregation jobs ended without
-// verdicts, send the same request again or, with drop, are given up and counted as
+// jobs again, and the jobs that are parked, which ended without verdicts, send the same request again or, with drop, are given up and counted as
 // report_dropped. It says how many tasks were held and how many reports were parked.
 func (l *Leader) Resume(ctx context.Context, drop bool, tasks ...dap.TaskID) (held int, reports uint64, err error) {
 	if tasks, err = l.chosen(tasks); err != nil {

@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"strings"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/internal/payload"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
+	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/internal/disk"
 )
 
 // stepKeys makes keys that are due, and destroys those that no acknowledged report needs
@@ -23,63 +22,72 @@ func (l *Leader) stepKeys(ctx context.Context) (bool, error) {
 // needsKey says how many acknowledged reports that are not folded yet were sealed to a
 // key. Only one call at a time, which [keyset.Set.Step] sees to.
 func (l *Leader) needsKey(ctx context.Context, id uint8, _ time.Time) (why string, err error) {
-	// The uploads that were taken for the key are durable: sorted, they are all in
-	// segments. A log that is set aside because it is damaged keeps no key; its reports
-	// are lost already.
+	// The uploads that were taken for the key are durable: sorted, they are all in slices. A
+	// log that is set aside because it is damaged keeps no key; its reports are lost already.
 	if _, err := l.sorter.Sort(ctx); err != nil {
 		return "", err
 	}
 	if err := l.inbox.Err(); err != nil {
 		return "", fmt.Errorf("leader: what the log holds only a restart tells: %w", err)
 	}
-	names, err := l.store.LiveFiles(ctx)
-	if err != nil {
-		return "", err
-	}
-	n, err := l.sealed.count(l.opt.FS, id, names)
+	l.moving.RLock() // or one might be looked for where it was
+	defer l.moving.RUnlock()
+	n, err := l.sealed.count(ctx, l.store, l.files, id)
 	if n == 0 || err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("%d acknowledged reports are not folded yet", n), nil
 }
 
-// sealedTo remembers to which keys the reports of each waiting segment were sealed:
-// segments do not change, so each is read once.
-type sealedTo map[string]map[uint8]uint64
+// sealedTo remembers to which keys the reports of each waiting slice were sealed, by its
+// sum: slices do not change, so each is read once.
+type sealedTo map[segment.Sum]map[uint8]uint64
 
-// count is how many reports in the segments among the files were sealed to a key.
-func (s *sealedTo) count(fsys disk.FS, id uint8, files []string) (n uint64, err error) {
+// listed is how many slices are listed at once.
+const listed = 64
+
+// count is how many reports in the slices that wait were sealed to a key.
+func (s *sealedTo) count(ctx context.Context, jobs store.Jobs, files payload.Store, id uint8) (n uint64, err error) {
 	next := make(sealedTo)
-	for _, name := range files {
-		if !strings.HasPrefix(name, segments+"/") {
-			continue
+	for cursor := int64(0); ; {
+		some, after, err := jobs.Slices(ctx, cursor, listed)
+		if err != nil {
+			return 0, err
 		}
-		keys, known := (*s)[name]
-		if !known {
-			if keys, err = keysOf(fsys, name); err != nil {
-				return 0, err
+		if len(some) == 0 {
+			break
+		}
+		cursor = after
+		for i := range some {
+			sum := some[i].Sum
+			keys, known := (*s)[sum]
+			if !known {
+				if keys, err = keysOf(ctx, files, some[i]); err != nil {
+					return 0, err
+				}
 			}
+			next[sum] = keys
+			n += keys[id]
 		}
-		next[name] = keys
-		n += keys[id]
 	}
 	*s = next
 	return n, nil
 }
 
-// keysOf counts the reports of a segment by key. A segment that is gone was folded
-// meanwhile; one that is damaged opens to nobody.
-func keysOf(fsys disk.FS, name string) (map[uint8]uint64, error) {
-	seg, err := segment.Peek(fsys, name)
+// keysOf counts the reports of a slice by key. One that is gone was folded meanwhile; one
+// that is damaged opens to nobody.
+func keysOf(ctx context.Context, files payload.Store, s segment.Slice) (map[uint8]uint64, error) {
+	reports, err := segment.OpenSlices(ctx, files, []segment.Slice{s})
 	switch {
-	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, segment.ErrCorrupt):
+	case err != nil && goneSlices(err) != nil:
 		return nil, nil
 	case err != nil:
 		return nil, err
 	}
+	defer reports.Close()
 	keys := make(map[uint8]uint64)
-	for i := range seg.Len() {
-		if r, err := dap.ReadReport(seg.Report(i)); err == nil {
+	for i := range reports.Len() {
+		if r, err := dap.ReadReport(reports.Report(i)); err == nil {
 			keys[r.Leader.ConfigID]++
 		}
 	}

@@ -109,7 +109,7 @@ func TestReportsInTheLogKeepTheirKey(t *testing.T) {
 	if k := keys(); k.State != status.KeyRetiring || k.Why != "1 acknowledged reports are not folded yet" {
 		t.Errorf("%+v", k)
 	}
-	// Once the segment is set aside, as one that nobody can read is, nothing needs the key.
+	// Once the job is set aside, as one that nobody can read is, nothing needs the key.
 	for _, name := range must(t)(l.store.LiveFiles(t.Context())) {
 		mem.Remove(name)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/lease"
 	"github.com/starling-agg/starling/aggregator/internal/lost"
 	"github.com/starling-agg/starling/aggregator/internal/party"
+	"github.com/starling-agg/starling/aggregator/internal/payload"
 	"github.com/starling-agg/starling/aggregator/internal/peer"
 	"github.com/starling-agg/starling/aggregator/internal/permit"
 	"github.com/starling-agg/starling/aggregator/internal/retire"
@@ -37,7 +38,7 @@ const (
 	FailBeforeSend    = "leader.before-send" // what is to be sent is stored
 	FailAfterSend     = "leader.after-send"  // the helper has answered, nothing is committed
 	FailBeforeCommit  = "leader.before-commit"
-	FailAfterCommit   = "leader.after-commit" // committed, the segment's file still there
+	FailAfterCommit   = "leader.after-commit" // committed, the sealed shares still there
 	FailAfterFreeze   = "leader.after-freeze"
 	FailAfterShare    = "leader.after-share" // the helper has closed the batch, we have not
 	FailBeforeRelease = "leader.before-release"
@@ -70,6 +71,7 @@ type Leader struct {
 	tasks  *task.Table
 	store  backend
 	local  store.Embedded // the same, where its files lie
+	files  payload.Store
 	inbox  *segment.Inbox
 	sorter *segment.Sorter
 	lost   *lost.Room
@@ -81,7 +83,7 @@ type Leader struct {
 	helper *peer.Client
 	closed atomic.Bool
 
-	jobs        chan struct{} // there may be segments to claim
+	jobs        chan struct{} // there may be jobs to claim
 	wakeJobs    func()
 	collections chan struct{} // there may be collections to drive
 	wakeCollect func()
@@ -104,6 +106,7 @@ type Leader struct {
 	sealed     sealedTo
 	held       holds
 	mending    mending
+	moving     sync.RWMutex // held alone while slices are named elsewhere
 }
 
 // New opens the store and the inbox and provisions the tasks. Serve [Leader.Handler],
@@ -151,11 +154,15 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 
 // openFiles looks through what no row names and takes over the logs of earlier lives.
 func (l *Leader) openFiles(ctx context.Context) (err error) {
-	waiting := segment.NewWaiting(l.opt.FS, inboxDir, l.store)
+	l.files = payload.OpenFiles(l.opt.FS)
+	most := l.opt.most()
+	waiting := &segment.Waiting{
+		FS: l.opt.FS, Inbox: inboxDir, Committer: l.store, Rows: l.store.Slices, MaxBytes: int(most.Bytes), MaxReports: most.Reports,
+	}
 	l.lost = &lost.Room{
 		FS: l.opt.FS, Newest: l.keys.Newest, Again: waiting.Holds, Failpoints: l.opt.Failpoints,
 	}
-	if err := l.lost.Open(ctx, l.store, l.opt.Log, segments, runs); err != nil {
+	if err := l.lost.Open(ctx, l.store, l.opt.Log, slicesDir, runs); err != nil {
 		return fmt.Errorf("leader: %w", err)
 	}
 	aside, err := lost.List(l.opt.FS)
@@ -167,20 +174,20 @@ func (l *Leader) openFiles(ctx context.Context) (err error) {
 		unnamed[i] = f.Name
 	}
 	counted := committer{l.store, func(reports int64) {
-		l.backlog.segments.Add(reports)
+		l.backlog.named.Add(reports)
 		l.wakeJobs()
 	}}
 	l.inbox, err = segment.OpenInbox(ctx, l.opt.FS, counted, segment.InboxOptions{
 		Dir: inboxDir, Unnamed: unnamed, MaxReport: int(l.opt.Limits.UploadBody), MaxInFlight: l.opt.Limits.InFlight,
-		JobBytes: l.opt.SegmentBytes, JobReports: l.opt.SegmentReports,
+		JobBytes: int(most.Bytes), JobReports: most.Reports,
 		Log: disk.LogOptions{Clock: l.opt.Clock, Failpoints: l.opt.Failpoints, MaxRecord: 2 * int(l.opt.Limits.UploadBody)},
 	})
 	if err != nil {
 		return fmt.Errorf("leader: %w", err)
 	}
 	l.sorter, err = segment.NewSorter(l.inbox, segment.SorterOptions{
-		Dir: segments, Lost: l.lost, Latency: l.opt.Latency, Logger: l.opt.Log,
-		MaxReports: l.opt.SegmentReports, MaxBytes: l.opt.SegmentBytes, Failpoints: l.opt.Failpoints,
+		Dir: slicesDir, Lost: l.lost, Latency: l.opt.Latency, Logger: l.opt.Log,
+		MaxReports: most.Reports, MaxBytes: int(most.Bytes), Failpoints: l.opt.Failpoints,
 	})
 	if err != nil {
 		return errors.Join(fmt.Errorf("leader: %w", err), l.inbox.Close())
@@ -200,13 +207,13 @@ type backend interface {
 	Close() error
 }
 
-// committer says when segments have been named.
+// committer says when slices have been named.
 type committer struct {
 	segment.Committer
 	after func(reports int64)
 }
 
-func (c committer) CommitLog(ctx context.Context, log disk.LogID, s []segment.Meta, lost *segment.LogDamage, others []segment.Begun) error {
+func (c committer) CommitLog(ctx context.Context, log segment.Begun, s []segment.Slice, lost *segment.LogDamage, others []segment.Begun) error {
 	err := c.Committer.CommitLog(ctx, log, s, lost, others)
 	if err == nil {
 		reports := int64(0)
@@ -248,6 +255,7 @@ func (l *Leader) Run(ctx context.Context) error {
 		r.Go("aggregation jobs", l.opt.Idle, l.jobs, l.stepJob)
 	}
 	r.Go("collection jobs", l.opt.Idle, l.collections, l.stepCollections)
+	r.Go("files that are mostly done", leftoverEvery, nil, l.stepLeftover)
 	r.Go("retired tasks", retire.Every, nil, l.party.Retire)
 	r.Go("keys", keyset.Every, nil, l.stepKeys)
 	r.Go("replay protection", l.opt.Idle, nil, l.stepMend)
@@ -281,7 +289,7 @@ func (l *Leader) count(ctx context.Context) error {
 }
 
 // Step compares itself with its helpers where it is time to, sorts the inbox, works on
-// every claimable segment, drives every collection once and looks after the keys, and
+// every job that can be claimed, writes again files that are mostly done, drives every collection once and looks after the keys, and
 // says whether it did any work. [Leader.Run] does the same at its own pace; a simulation
 // calls Step by itself.
 func (l *Leader) Step(ctx context.Context) (bool, error) {
@@ -301,6 +309,16 @@ func (l *Leader) Step(ctx context.Context) (bool, error) {
 	}
 	for {
 		more, err := l.stepJob(ctx)
+		if err != nil {
+			return worked, err
+		}
+		if !more {
+			break
+		}
+		worked = true
+	}
+	for {
+		more, err := l.stepLeftover(ctx)
 		if err != nil {
 			return worked, err
 		}

@@ -38,7 +38,7 @@ func (l *Leader) readLevels(ctx context.Context) error {
 	waiting, err := l.ledger.Tell(ctx, l.store, l.tasks, &l.opt.Observe)
 	var now store.Levels
 	if err == nil {
-		l.backlog.segments.Store(int64(waiting))
+		l.backlog.named.Store(int64(waiting))
 		now, err = l.store.Levels(ctx)
 	}
 	held := 0

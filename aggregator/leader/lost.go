@@ -2,20 +2,20 @@ package leader
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path"
 	"slices"
 
 	"github.com/starling-agg/starling/aggregator/internal/lost"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
+	"github.com/starling-agg/starling/dap"
 )
 
 // Directories of the leader, beside the store's.
 const (
-	segments = "segments"
-	inboxDir = "inbox"
-	runs     = "runs"
+	slicesDir = "slices"
+	inboxDir  = "inbox"
+	runs      = "runs"
 )
 
 // TakeBack puts in again, as work, the acknowledged reports in lost files, whose rows or
@@ -28,15 +28,21 @@ func (l *Leader) TakeBack(ctx context.Context) (files int, reports uint64, err e
 		return 0, 0, fmt.Errorf("leader: take back: %w", err)
 	}
 	for _, f := range all {
-		n := uint64(0)
-		switch path.Dir(path.Dir(f.Name)) {
-		case segments:
-			n, err = l.takeSegment(ctx, f)
+		var entries []segment.Entry
+		var why error
+		switch path.Dir(f.Name) {
+		case slicesDir:
+			entries, why = segment.ReadObject(ctx, l.files, f.Path)
+		case inboxDir:
+			entries, why = segment.ReadLog(l.opt.FS, f.Path)
 		default:
-			if path.Dir(f.Name) == inboxDir {
-				n, err = l.takeLog(ctx, f)
-			}
+			continue
 		}
+		if why != nil {
+			l.opt.Log.Warn("a lost file stays where it is: it is damaged", "file", f.Path, "error", why)
+			continue
+		}
+		n, err := l.takeFile(ctx, f, entries)
 		if err != nil {
 			return files, reports, fmt.Errorf("leader: take back %s: %w", f.Path, err)
 		}
@@ -47,46 +53,12 @@ func (l *Leader) TakeBack(ctx context.Context) (files int, reports uint64, err e
 	return files, reports, l.store.Bury(ctx)
 }
 
-// takeSegment puts a lost segment back in its place and has it named: in this order, so
-// that a crash between the two leaves it unnamed, and lost again.
-func (l *Leader) takeSegment(ctx context.Context, f lost.File) (uint64, error) {
-	seg, err := segment.Peek(l.opt.FS, f.Path)
-	if errors.Is(err, segment.ErrCorrupt) {
-		l.opt.Log.Warn("a lost segment stays where it is: it is damaged", "file", f.Path, "error", err)
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	meta := seg.Meta()
-	seg.Close()
-	if l.tasks.Get(meta.TaskID) == nil {
-		l.opt.Log.Warn("a lost segment stays where it is: its task is not provisioned here", "file", f.Path, "task", meta.TaskID)
-		return 0, nil
-	}
-	if _, err := l.opt.FS.Stat(f.Name); err == nil {
-		l.opt.Log.Warn("a lost segment stays where it is: another is in its place", "file", f.Path)
-		return 0, nil
-	}
-	if err := l.lost.Return(f); err != nil {
-		return 0, err
-	}
-	meta.Name = f.Name
-	_, err = l.local.TakeBack(ctx, []segment.Meta{meta})
-	return uint64(meta.Count), err
-}
-
-// takeLog uploads the reports of a lost log once more, and removes it when they are
+// takeFile uploads the reports of a lost file once more, and removes it when they are
 // durable.
-func (l *Leader) takeLog(ctx context.Context, f lost.File) (uint64, error) {
-	entries, err := segment.ReadLog(l.opt.FS, f.Path)
-	if err != nil {
-		l.opt.Log.Warn("a lost log stays where it is: it is damaged", "file", f.Path, "error", err)
-		return 0, nil
-	}
+func (l *Leader) takeFile(ctx context.Context, f lost.File, entries []segment.Entry) (uint64, error) {
 	for i := range entries {
 		if l.tasks.Get(entries[i].TaskID) == nil {
-			l.opt.Log.Warn("a lost log stays where it is: a task in it is not provisioned here", "file", f.Path, "task", entries[i].TaskID)
+			l.opt.Log.Warn("a lost file stays where it is: a task in it is not provisioned here", "file", f.Path, "task", dap.TaskID(entries[i].TaskID))
 			return 0, nil
 		}
 	}

@@ -195,21 +195,23 @@ func compareIDs(a, b dap.ReportID) int { return slices.Compare(a[:], b[:]) }
 
 // sentIDs are the reports that were sent and are not committed, ascending.
 func (l *Leader) sentIDs(ctx context.Context, t *task.Task) (ids []dap.ReportID, err error) {
+	l.moving.RLock() // the files stay where they are meanwhile
+	defer l.moving.RUnlock()
 	flights, err := l.store.Sent(ctx, t.ID)
 	if err != nil {
 		return nil, err
 	}
 	for _, f := range flights {
-		seg, err := segment.Open(l.opt.FS, f.Segment)
+		reports, err := segment.OpenSlices(ctx, l.files, f.Slices)
 		if err != nil {
-			return nil, fmt.Errorf("a segment that was sent: %w", err)
+			return nil, fmt.Errorf("a job that was sent: %w", err)
 		}
-		for i := range seg.Len() {
+		for i := range reports.Len() {
 			if bit(f.Accepted, i) {
-				ids = append(ids, dap.ReportID(seg.ReportID(i)))
+				ids = append(ids, dap.ReportID(reports.ReportID(i)))
 			}
 		}
-		seg.Close()
+		reports.Close()
 	}
 	slices.SortFunc(ids, compareIDs)
 	return slices.Compact(ids), nil

@@ -1,12 +1,15 @@
 package leader
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/segment"
+	"github.com/starling-agg/starling/aggregator/internal/store"
 )
 
 // Options make a leader.
@@ -22,15 +25,15 @@ type Options struct {
 	// negative gives it back at once.
 	Patience time.Duration
 	// Lease is how long a claimed job belongs to its worker, once for the verification of
-	// one segment and once more for asking the helper; default 5 minutes. It has to cover
+	// one job and once more for asking the helper; default 5 minutes. It has to cover
 	// HelperTimeout and Patience.
 	Lease time.Duration
-	// Latency is how long an acknowledged report may wait for company before it is cut
-	// into a segment; default 250 ms.
+	// Latency is how long an acknowledged report may wait for company before its log is
+	// sorted; default 250 ms.
 	Latency time.Duration
-	// SegmentReports and SegmentBytes bound one segment, and with it one aggregation job;
-	// defaults 4096 and 6 MiB (4 MiB where reports have 256 KiB or more).
-	SegmentReports, SegmentBytes int
+	// MaxJobReports and MaxJobBytes bound one aggregation job; defaults 4096 and 6 MiB (4 MiB
+	// where reports have 256 KiB or more).
+	MaxJobReports, MaxJobBytes int
 	// Agree is how often the leader compares with its helpers what they hold and have
 	// released; default 1 minute.
 	Agree time.Duration
@@ -71,4 +74,12 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("leader: %w", err)
 	}
 	return nil
+}
+
+// most is what one job takes.
+func (o *Options) most() store.Most {
+	return store.Most{
+		Bytes:   int64(cmp.Or(o.MaxJobBytes, segment.DefaultBytes)),
+		Reports: cmp.Or(o.MaxJobReports, segment.DefaultReports),
+	}
 }

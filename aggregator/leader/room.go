@@ -16,13 +16,13 @@ import (
 // noRoom is how long a client is asked to wait where there is no room for its reports.
 const noRoom = 30 * time.Second
 
-// backlog counts the acknowledged reports that are in segments and not finished. It is
+// backlog counts the acknowledged reports that rows name and that are not finished. It is
 // read from the store every few seconds, and moves with the work between two readings.
-type backlog struct{ segments atomic.Int64 }
+type backlog struct{ named atomic.Int64 }
 
 // waiting is how many acknowledged reports are to be verified.
 func (l *Leader) waiting() uint64 {
-	return l.inbox.Stats().Reports + uint64(max(0, l.backlog.segments.Load()))
+	return l.inbox.Stats().Reports + uint64(max(0, l.backlog.named.Load()))
 }
 
 // roomFor says whether an upload may be taken.

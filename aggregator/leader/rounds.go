@@ -39,8 +39,8 @@ func (w *work) continuation(d dap.Dialect, step uint16) ([]byte, error) {
 }
 
 // A laterStep error: the job that the first request makes is at a later step. A client has
-// sent the same reports twice, alone, so that another segment makes the same job, and went
-// on with it.
+// sent the same reports twice, alone, so that another job here makes the same one
+// there, and went on with it.
 type laterStep struct {
 	said []byte // the helper's answer to the last step; nil where it was not told
 	// again is the job that was made once more, to be deleted: the other segment's was,
@@ -56,17 +56,17 @@ func isAhead(err error, step uint16) bool {
 	return step == 0 && errors.As(err, &refused) && refused.Problem.Type == dap.ProblemStepMismatch
 }
 
-// yield leaves the job to the other segment: this one waits until that has come to its
+// yield leaves the job to the other one here: this one waits until that has come to its
 // end, and finds its reports aggregated then, or refused.
 func (l *Leader) yield(ctx context.Context, w *work, at *laterStep) error {
-	id := w.job
-	w.job = "" // not ours to delete
-	shared, err := l.store.Shared(ctx, w.SegmentJob, id)
+	id := w.helpers
+	w.helpers = "" // not ours to delete
+	shared, err := l.store.Shared(ctx, w.Job, id)
 	if err != nil {
 		return err
 	}
 	if shared {
-		return &peer.Retry{Err: errors.New("the job of another segment, of the same reports, is not over")}
+		return &peer.Retry{Err: errors.New("the job of another, of the same reports, is not over")}
 	}
 	ids := make([]dap.ReportID, len(w.sent))
 	for k, i := range w.sent {
@@ -85,7 +85,7 @@ func (l *Leader) yield(ctx context.Context, w *work, at *laterStep) error {
 		}
 		w.batch.Refuse(i, dap.ReportReplayed)
 	}
-	w.sent, w.job = nil, at.again
+	w.sent, w.helpers = nil, at.again
 	return nil
 }
 
@@ -109,14 +109,14 @@ func (l *Leader) post(ctx context.Context, w *work, sent *store.Sent, body []byt
 	if sent.Step > 0 {
 		return l.advance(ctx, w, sent, body)
 	}
-	return l.helper.Ask(ctx, peer.AggregationJob(w.task, w.Segment.Name), sent.Location, body)
+	return l.helper.Ask(ctx, peer.AggregationJob(w.task, w.name()), sent.Location, body)
 }
 
 // advance posts a later step. A helper that has lost the job, or steps of it, is told it
 // again from the beginning; where it then says anything else than it did, the two sides
 // can agree no more.
 func (l *Leader) advance(ctx context.Context, w *work, sent *store.Sent, body []byte) (*peer.Reply, error) {
-	resource := peer.AggregationJob(w.task, w.Segment.Name)
+	resource := peer.AggregationJob(w.task, w.name())
 	if sent.Location == "" {
 		return nil, &parked{"the helper answered without a usable Location: the job has no name to continue by"}
 	}
@@ -138,7 +138,7 @@ func (l *Leader) advance(ctx context.Context, w *work, sent *store.Sent, body []
 		case reply.Body == nil:
 			return nil, &deferred{max(reply.RetryAfter, l.opt.Poll)}
 		case !bytes.Equal(reply.Body, x.said):
-			w.job = sent.Location
+			w.helpers = sent.Location
 			return nil, &laterStep{again: reply.ID}
 		}
 		id = reply.ID

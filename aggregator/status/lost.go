@@ -4,20 +4,20 @@ import "fmt"
 
 // Lost are whole files that no row names, kept below lost/ in the aggregator's directory.
 type Lost struct {
-	Files    int   `json:"files"`
-	Bytes    int64 `json:"bytes"`
-	Segments int   `json:"segments,omitempty"` // of acknowledged reports, at the leader
-	Logs     int   `json:"logs,omitempty"`     // of acknowledged reports, at the leader
-	Runs     int   `json:"runs,omitempty"`     // of the ids of reports that were aggregated
+	Files  int   `json:"files"`
+	Bytes  int64 `json:"bytes"`
+	Slices int   `json:"slices,omitempty"` // copied out of logs, of acknowledged reports, at the leader
+	Logs   int   `json:"logs,omitempty"`   // of acknowledged reports, at the leader
+	Runs   int   `json:"runs,omitempty"`   // of the ids of reports that were aggregated
 }
 
 // Reports says whether acknowledged reports may be among the files.
-func (l *Lost) Reports() bool { return l.Segments+l.Logs > 0 }
+func (l *Lost) Reports() bool { return l.Slices+l.Logs > 0 }
 
 // Why is what they are, in words.
 func (l *Lost) Why() string {
-	return fmt.Sprintf("%d whole files (%d bytes) that nothing names were set aside: %d segments and %d logs of acknowledged reports, %d files of report ids, %d others",
-		l.Files, l.Bytes, l.Segments, l.Logs, l.Runs, l.Files-l.Segments-l.Logs-l.Runs)
+	return fmt.Sprintf("%d whole files (%d bytes) that nothing names were set aside: %d copies and %d logs of acknowledged reports, %d files of report ids, %d others",
+		l.Files, l.Bytes, l.Slices, l.Logs, l.Runs, l.Files-l.Slices-l.Logs-l.Runs)
 }
 
 // Reasons name what is wrong with the aggregator as a whole, most urgent first.
@@ -42,7 +42,7 @@ func (s *Status) Reasons() []Reason {
 			"find out what happened to the disk; if there is a copy of the log, see docs/recovery.md; to hear no more of it, remove it from lost/"})
 	}
 	// a damaged log is there already
-	if s.Lost != nil && s.Lost.Segments+s.Lost.Logs > len(s.Damaged) {
+	if s.Lost != nil && s.Lost.Slices+s.Lost.Logs > len(s.Damaged) {
 		rs = append(rs, Reason{s.Lost.Why(),
 			"stop the " + s.Role + ", type starling doctor --take-back " + s.Role + ".toml and start it again; what was aggregated before counts as a replay"})
 	}

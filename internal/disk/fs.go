@@ -88,12 +88,12 @@ func CheckName(name string) error {
 
 // ReadFile reads a whole file of at most limit bytes.
 func ReadFile(fsys FS, name string, limit int64) ([]byte, error) {
-	return ReadFileInto(fsys, name, limit, nil)
+	return readFileInto(fsys, name, limit, nil)
 }
 
-// ReadFileInto is ReadFile into the memory of buf, from its first byte to its capacity,
+// readFileInto is ReadFile into the memory of buf, from its first byte to its capacity,
 // if the file fits in there.
-func ReadFileInto(fsys FS, name string, limit int64, buf []byte) ([]byte, error) {
+func readFileInto(fsys FS, name string, limit int64, buf []byte) ([]byte, error) {
 	f, err := fsys.Open(name)
 	if err != nil {
 		return nil, err
@@ -127,16 +127,7 @@ func IsTemp(name string) bool { return path.Ext(name) == tempSuffix }
 // directory. A crash leaves the old content or the new, never a mixture. It may not run
 // twice at once for one name.
 func WriteFile(fsys FS, name string, parts ...[]byte) error {
-	if err := StageFile(fsys, name, parts...); err != nil {
-		return err
-	}
-	return syncDir(fsys, path.Dir(name))
-}
-
-// StageFile is WriteFile without the last step, for callers that write many files and
-// then sync the directory once: the content is durable, the name is not.
-func StageFile(fsys FS, name string, parts ...[]byte) error {
-	return stage(fsys, name, func(w io.Writer) error {
+	return WriteStream(fsys, name, func(w io.Writer) error {
 		for _, p := range parts {
 			if _, err := w.Write(p); err != nil {
 				return err

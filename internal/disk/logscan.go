@@ -64,7 +64,7 @@ func ScanLog(fsys FS, name string) (Scan, error) { return ScanLogInto(fsys, name
 // ScanLogInto is ScanLog into the memory of buf, from its first byte to its capacity, if
 // the file fits in there; the records then alias it.
 func ScanLogInto(fsys FS, name string, buf []byte) (Scan, error) {
-	file, err := ReadFileInto(fsys, name, maxLogFile, buf)
+	file, err := readFileInto(fsys, name, maxLogFile, buf)
 	if err != nil {
 		return Scan{}, err
 	}

@@ -18,7 +18,7 @@ import (
 // and what its tours pass differ.
 var failpoints = map[string][]string{
 	"leader": slices.Concat(leader.FailpointNames(), disk.LogFailpoints(), segmentPoints, runPoints, transactions(
-		"open", "put-task", "begin-logs", "commit-log", "forget-log", "claim-segments", "save-sent", "retry-segment", "commit-segment",
+		"open", "put-task", "begin-logs", "commit-log", "forget-log", "claim-jobs", "save-sent", "retry-job", "finish-job",
 		"create-resource", "delete-resource", "fail-resource", "drain", "freeze", "release", "merge-runs", "add-refused",
 		"note-data-key", "retire-task", "sweep-task", "drop-tombstones", "save-time", "note-keys"), noisePoints, buryPoints),
 	"helper": slices.Concat(helper.FailpointNames(), runPoints, transactions(
@@ -27,13 +27,13 @@ var failpoints = map[string][]string{
 }
 
 // unreached are the failpoints that no run without damaged files and lies can pass:
-// "store.quarantine.*", "store.park.*", "store.hold-task.*", "store.resume.*",
-// "store.take-back.*" and "store.forget-damage.*" at the leader; "lost.*", which only
+// "store.quarantine-job.*", "store.set-aside.*", "store.park-job.*", "store.hold-task.*",
+// "store.resume.*" and "store.forget-damage.*" at the leader; "lost.*", which only
 // crashes and damage lead to; "store.reseal.*", "store.end-data-key.*" and the ends of
 // data keys, which take another key of the collector's and months of time.
 var (
 	segmentPoints = []string{
-		"segment.before-write", "segment.after-write", "segment.before-commit", "segment.after-commit", "segment.after-remove",
+		"segment.before-move", "segment.after-move", "segment.before-commit", "segment.after-commit", "segment.after-remove",
 	}
 	runPoints   = []string{"run.before-write", "run.after-write"}
 	noisePoints = []string{"store.noise.after-write", "datakeys.after-file", "datakeys.after-make"}
@@ -86,6 +86,12 @@ func (w *world) tour() {
 		}
 	}
 	wait := func(d time.Duration) func(*world) { return func(*world) { time.Sleep(d) } }
+	stopLeader := func(w *world) { // the next life sorts what this one has left
+		w.bury()
+		if l := w.leader.life.Load(); l != nil && l.alive.Load() {
+			w.leader.stop()
+		}
+	}
 	poll := func(w *world) {
 		for _, j := range w.jobs {
 			if j.state.JobID != "" {
@@ -115,7 +121,7 @@ func (w *world) tour() {
 				}
 			}
 		},
-		wait(precision * time.Second), upload(good, good, good), both, (*world).opStop, both, ask(3), both,
+		wait(precision * time.Second), upload(good, good, good), both, (*world).opStop, both, upload(good), stopLeader, both, ask(3), both,
 	} {
 		if w.do(op); w.failed() {
 			return

@@ -304,7 +304,7 @@ func (w *world) newLeader(l *life) (service, error) {
 			Base: leaderURL, Tasks: []aggregator.Task{w.leader.task()}, Keys: w.leaderKeys, KeySchedule: w.schedule(0), FS: l.fs(), Record: l.record(),
 			Clock: l.clock, Idle: idle, Limits: limits, Failpoints: l.fail, Retention: retention,
 		},
-		Transport: &port{w.net, l}, HelperTimeout: helperTimeout, Patience: w.cfg.patience, Lease: lease, SegmentReports: w.cfg.segment,
+		Transport: &port{w.net, l}, HelperTimeout: helperTimeout, Patience: w.cfg.patience, Lease: lease, MaxJobReports: w.cfg.segment,
 		BackOff: time.Second, MaxBackOff: maxBackOff,
 	}
 	s, err := leader.New(w.opening(), opt)

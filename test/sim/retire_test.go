@@ -86,7 +86,7 @@ func (w *world) forgotten(before *status.Task) {
 	w.oracle.check()
 	for _, n := range w.nodes() {
 		l := n.life.Load()
-		for _, dir := range []string{"runs", "segments"} {
+		for _, dir := range []string{"runs", "slices"} {
 			if files := count(l, dir); files > 0 {
 				w.oracle.violate("%s: %d files in %s are left", n.name, files, dir)
 			}

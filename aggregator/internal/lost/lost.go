@@ -6,10 +6,10 @@
 //
 // A file goes when a tombstone says so, a row written in the transaction that made the
 // file needless (see store.Files), or when it was never whole: a temporary of
-// [disk.WriteFile]. One more kind goes at a start: a segment that the sorter had written
-// and not yet had named when the process ended, if each of its reports is found in a log
-// that still waits ([Room.Again]). That is safe because the log is older than the file and
-// stays until the file that is made from it the next time is named.
+// [disk.WriteFile]. One more kind goes at a start: a copy of slices that was written and
+// not yet named when the process ended, if each of its slices waits elsewhere, in a log or
+// in another file that a row names ([Room.Again]). That is safe because what it was copied
+// from stays until the copy that is made the next time is named.
 //
 // Every other file without a row is moved, by a durable rename, to
 //
@@ -60,8 +60,8 @@ type Room struct {
 	// Newest is the serial of the newest HPKE key; 0 where the keys are the operator's.
 	// Required.
 	Newest func() uint64
-	// Again says of a segment that no row names whether it will be made again from a log
-	// that waits. Optional.
+	// Again says of a file that no row names whether all that it has waits elsewhere.
+	// Optional.
 	Again func(ctx context.Context, name string) (bool, error)
 	// Failpoints is nil in production.
 	Failpoints *disk.Failpoints
@@ -79,7 +79,7 @@ type File struct {
 type Moved struct {
 	Lost    []File // set aside now
 	Back    int    // files that a row names again
-	Removed int    // temporaries, and segments that are made again
+	Removed int    // temporaries, and what waits elsewhere
 }
 
 // Sweep brings back what named names and is here, and sets aside what lies in the
@@ -103,7 +103,7 @@ func (r *Room) Sweep(ctx context.Context, named []string, dirs ...string) (m Mov
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return m, fmt.Errorf("lost: %w", err)
 		}
-		if err := r.Return(f); err != nil {
+		if err := r.putBack(f); err != nil {
 			return m, err
 		}
 		m.Back++
@@ -192,8 +192,8 @@ func (r *Room) Take(name string) (File, error) {
 // again tells files of one name apart.
 const again = "~"
 
-// Return puts a lost file back where it was. Nothing may lie there.
-func (r *Room) Return(f File) error { return r.move(f.Path, f.Name) }
+// putBack puts a lost file where it was. Nothing may lie there.
+func (r *Room) putBack(f File) error { return r.move(f.Path, f.Name) }
 
 // move renames a file durably.
 func (r *Room) move(from, to string) error {

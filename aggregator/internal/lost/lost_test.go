@@ -48,22 +48,22 @@ func room(fsys disk.FS, key uint64) *lost.Room {
 
 func TestSweep(t *testing.T) {
 	ctx, mem := context.Background(), disktest.NewMem(1)
-	put(t, mem, "segments/a/live", "segments/a/whole", "segments/b/again", "segments/b/half.seg.tmp", "runs/whole", "other/file")
+	put(t, mem, "slices/a/live", "slices/a/whole", "slices/b/again", "slices/b/half.obj.tmp", "runs/whole", "other/file")
 	r := room(mem, 7)
-	r.Again = func(_ context.Context, name string) (bool, error) { return name == "segments/b/again", nil }
-	m, err := r.Sweep(ctx, []string{"segments/a/live", "runs/missing"}, "segments", "runs", "absent")
+	r.Again = func(_ context.Context, name string) (bool, error) { return name == "slices/b/again", nil }
+	m, err := r.Sweep(ctx, []string{"slices/a/live", "runs/missing"}, "slices", "runs", "absent")
 	if err != nil || len(m.Lost) != 2 || m.Removed != 2 || m.Back != 0 {
 		t.Fatalf("%+v, %v", m, err)
 	}
 	mem = mem.Crash() // durable
 	want := []string{
-		"lost/0000000000000007/runs/whole", "lost/0000000000000007/segments/a/whole", "other/file", "segments/a/live",
+		"lost/0000000000000007/runs/whole", "lost/0000000000000007/slices/a/whole", "other/file", "slices/a/live",
 	}
 	if got := all(t, mem, "."); !slices.Equal(got, want) {
 		t.Fatalf("files %q, want %q", got, want)
 	}
 	files, err := lost.List(mem)
-	if err != nil || len(files) != 2 || files[0].Name != "runs/whole" || files[0].Key != 7 || files[1].Size != int64(len("segments/a/whole")) {
+	if err != nil || len(files) != 2 || files[0].Name != "runs/whole" || files[0].Key != 7 || files[1].Size != int64(len("slices/a/whole")) {
 		t.Fatalf("listed %+v, %v", files, err)
 	}
 
@@ -77,11 +77,11 @@ func TestSweep(t *testing.T) {
 	}
 
 	// A row names it again.
-	m, err = room(mem, 9).Sweep(ctx, []string{"segments/a/whole", "segments/a/live"}, "segments")
+	m, err = room(mem, 9).Sweep(ctx, []string{"slices/a/whole", "slices/a/live"}, "slices")
 	if err != nil || m.Back != 1 || len(m.Lost) != 0 {
 		t.Fatalf("%+v, %v", m, err)
 	}
-	if b, err := disk.ReadFile(mem.Crash(), "segments/a/whole", 100); string(b) != "segments/a/whole" {
+	if b, err := disk.ReadFile(mem.Crash(), "slices/a/whole", 100); string(b) != "slices/a/whole" {
 		t.Fatalf("%q, %v", b, err)
 	}
 }

@@ -19,8 +19,8 @@ func Status(fsys disk.FS) (*status.Lost, error) {
 	for _, f := range files {
 		s.Bytes += f.Size
 		switch {
-		case strings.HasPrefix(f.Name, "segments/"):
-			s.Segments++
+		case strings.HasPrefix(f.Name, "slices/"):
+			s.Slices++
 		case strings.HasPrefix(f.Name, "inbox/"):
 			s.Logs++
 		case path.Ext(f.Name) == ".run":

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/starling-agg/starling/aggregator/internal/payload"
-	"github.com/starling-agg/starling/internal/buffer"
 	"github.com/starling-agg/starling/internal/disk"
 )
 
@@ -59,8 +58,7 @@ func BenchmarkPut(b *testing.B) {
 	}
 }
 
-// BenchmarkSort cuts logs of 8 MiB into segments and removes them; the rows cost nothing
-// here.
+// BenchmarkSort has the slices of logs of 8 MiB named; the rows cost nothing here.
 func BenchmarkSort(b *testing.B) {
 	in, err := OpenInbox(b.Context(), benchOS(b), newRows(), InboxOptions{RotateBytes: 1 << 40})
 	if err != nil {
@@ -89,9 +87,8 @@ func BenchmarkSort(b *testing.B) {
 }
 
 // BenchmarkLog takes a log of 4 MiB, one report of 232 bytes a request, from its file to
-// reports for jobs: by segments, which are written and read, and by slices, which are
-// listed and read where they are. Rows cost nothing here; what the pieces take in them is
-// reported.
+// reports for jobs: its slices are listed, and read where they are. Rows cost nothing here;
+// what the pieces take in them is reported.
 func BenchmarkLog(b *testing.B) {
 	const size, reports = 232, 4 << 20 / (232 + blockHeader + reportEntry + disk.FrameOverhead)
 	fsys := benchOS(b)
@@ -120,51 +117,22 @@ func BenchmarkLog(b *testing.B) {
 		}
 		return scan
 	}
-	perReport := func(b *testing.B) {
-		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/reports, "ns/report")
-	}
-	b.Run("segments", func(b *testing.B) {
-		for b.Loop() {
-			entries, err := decode(scanned().Records)
+	store, pieces := payload.OpenFiles(fsys), 0
+	for b.Loop() {
+		scan := scanned()
+		list, _ := logSlices("a.log", &scan, 0, DefaultBytes, DefaultReports)
+		pieces = 0
+		for _, s := range list {
+			pieces += len(AppendPieces(nil, s.Pieces))
+			r, err := OpenSlices(b.Context(), store, []Slice{s})
 			if err != nil {
 				b.Fatal(err)
 			}
-			for _, g := range group(entries) {
-				for part := range cutGroup(g.entries, DefaultBytes, DefaultReports) {
-					content, meta := encode(part)
-					meta.Name = "a.seg"
-					if err := disk.WriteFile(fsys, meta.Name, content); err != nil {
-						b.Fatal(err)
-					}
-					buffer.Put(content)
-					s, err := Open(fsys, meta)
-					if err != nil {
-						b.Fatal(err)
-					}
-					s.Close()
-				}
-			}
+			r.Close()
 		}
-		perReport(b)
-	})
-	b.Run("slices", func(b *testing.B) {
-		store, pieces := payload.OpenFiles(fsys), 0
-		for b.Loop() {
-			scan := scanned()
-			list, _ := logSlices("a.log", &scan, 0, DefaultBytes, DefaultReports)
-			pieces = 0
-			for _, s := range list {
-				pieces += len(AppendPieces(nil, s.Pieces))
-				r, err := OpenSlices(b.Context(), store, []Slice{s})
-				if err != nil {
-					b.Fatal(err)
-				}
-				r.Close()
-			}
-		}
-		perReport(b)
-		b.ReportMetric(float64(pieces)/reports, "rowB/report")
-	})
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/reports, "ns/report")
+	b.ReportMetric(float64(pieces)/reports, "rowB/report")
 }
 
 // BenchmarkFilterNew asks for 1000 new ids against a million known ones in 5 runs.

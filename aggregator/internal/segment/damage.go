@@ -124,7 +124,8 @@ func salvage(file []byte, scan *disk.Scan) {
 	}
 }
 
-// marks are how long logs are known to have been at least, by what the logs after them say.
+// marks are how long logs of earlier lives are known to have been at least, by what the
+// logs after them say.
 func (in *Inbox) marks() (map[disk.LogID]int64, error) {
 	entries, err := in.fs.ReadDir(in.opt.Dir)
 	if err != nil {

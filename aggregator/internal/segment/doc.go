@@ -1,12 +1,12 @@
 // Package segment keeps uploaded reports and the ids already seen in files that are
 // written once: the way of a report from its acknowledgement to the job that claims it,
-// without a row per report.
+// without a row or a second copy of each.
 //
 // # Files
 //
-//	inbox/<n>.log    append logs; every upload of the process goes into the newest ([Inbox])
-//	segments/..      segments: immutable runs of reports of one task and one bucket ([Sorter], [Segment])
-//	runs/..          sorted runs of report ids already aggregated in a task, for replay ([Runs])
+//	inbox/<n>-<random>.log  append logs; every upload of the process goes into the newest ([Inbox])
+//	slices/<random>.obj     what was copied out of logs while it waits ([MoveSlices])
+//	runs/..                 sorted runs of report ids already aggregated in a task, for replay ([Runs])
 //
 // The folders are the caller's choice; each has to be this package's alone. A batch
 // bucket is a multiple of the task's time_precision: the Time of the report as DAP writes
@@ -14,24 +14,35 @@
 //
 // # Durability: files before rows
 //
-// [Inbox.Put] returns when the reports are synced in a log. The sorter cuts a closed log
-// into segment files, syncs the files and their directory, and only then has its
-// [Committer] name them, by length and checksum, in one transaction that also records the
-// log as sorted; the log file is removed after that. Deleting goes the other way: first
-// the row, for which a tombstone comes, then the file, and last the tombstone. So a row
-// never names a file that is not whole, and a whole file with neither row nor tombstone
-// is kept (package lost), unless its log still waits ([Waiting]).
+// [Inbox.Put] returns when the reports are synced in a log. The sorter lists the slices of
+// a closed log and has its [Committer] name them, in one transaction that also records the
+// log as sorted. The log stays until the last of them has ended or was moved: then comes a
+// tombstone, then the file goes, and last the tombstone. So a row never names what is not
+// durable and whole, and a copy with neither row nor tombstone is kept (package lost),
+// unless what it has waits elsewhere ([Waiting]).
 //
-// A crash at any point leaves each acknowledged report in exactly one committed segment
-// or in a log not yet sorted: a log is sorted again from its beginning unless the
-// Committer says that it was done, and segment names follow from the log's id, so that
-// sorting again overwrites what a crash left. A report that was not acknowledged appears
-// at most once per upload.
+// A crash at any point leaves each acknowledged report in exactly one named slice or in a
+// log not yet sorted, which is sorted unless the Committer knows its fate. A report that was
+// not acknowledged appears at most once per upload. Records that another life has left in a
+// log may be whole and not synced, and so may those before a write that failed: they are
+// copied, durably, before rows name them, and so are the whole ones of a damaged log.
 //
-// Duplicates: of several reports with one id in the same log, task and batch bucket the
-// first is kept and the rest are counted ([Meta.Duplicates]); DAP takes a repeated upload
-// of the same report silently. Others, of other logs or batch buckets, fall to the replay
-// check at the claim.
+// # Slices
+//
+// What a log has of one task and batch bucket is a [Slice]: its pieces, one or more of
+// each record, verbatim. A row names a slice by where the pieces are and by one checksum
+// over its reports, so that no report is copied between its acknowledgement and its job. A
+// job takes slices of several logs, in an order that its row keeps, and numbers the
+// reports through them. Ids may come twice: in two pieces, for requests are repeated, and
+// in two slices. The first report of an id counts in a job, and the rest as replays; across
+// jobs the replay check tells.
+//
+// Damage is of a slice: one that cannot be opened says so ([SliceError]), and the others
+// do not suffer. Memory is of a job: all of its slices are read into one buffer of their
+// length, through a small one.
+//
+// Where several machines share a database the pieces lie in objects instead, one of which
+// has what a group commit acknowledged (object.go): slices of one piece.
 //
 // Where several machines share a database there is no log: an [Intake] gathers uploads of
 // all tasks into objects (object.go), whose slices have rows before anything is

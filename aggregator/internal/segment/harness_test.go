@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"path"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/starling-agg/starling/aggregator/internal/lost"
+	"github.com/starling-agg/starling/aggregator/internal/payload"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/disk/disktest"
 )
@@ -22,26 +24,30 @@ var errInjected = errors.New("injected")
 // rows stands in for the database: it survives a power loss whole, and each of its calls
 // may be made to fail before or after it took effect.
 type rows struct {
-	mu       sync.Mutex
-	logs     map[disk.LogID]bool
-	begun    map[disk.LogID]string // and not sorted
-	segments map[string]Meta
-	lost     []*LogDamage
-	fail     func(after bool) error // of CommitLog; nil never fails
-	forget   error                  // of ForgetLog, once, after it took effect
+	mu     sync.Mutex
+	fates  map[disk.LogID]Fate
+	files  map[string]disk.LogID // of the logs that have a fate
+	begun  map[disk.LogID]string // and not sorted
+	slices []Slice               // that wait
+	lost   []*LogDamage
+	fail   func(after bool) error // of CommitLog; nil never fails
+	forget error                  // of ForgetLog, once, after it took effect
 }
 
 func newRows() *rows {
-	return &rows{logs: make(map[disk.LogID]bool), begun: make(map[disk.LogID]string), segments: make(map[string]Meta)}
+	return &rows{fates: make(map[disk.LogID]Fate), files: make(map[string]disk.LogID), begun: make(map[disk.LogID]string)}
 }
 
-func (r *rows) SegmentsOfLog(_ context.Context, log disk.LogID) (bool, error) {
+func (r *rows) LogFate(_ context.Context, log Begun) (Fate, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.logs[log], nil
+	if id, ok := r.files[log.File]; ok {
+		return r.fates[id], nil
+	}
+	return r.fates[log.ID], nil
 }
 
-func (r *rows) CommitLog(_ context.Context, log disk.LogID, metas []Meta, lost *LogDamage, others []Begun) error {
+func (r *rows) CommitLog(_ context.Context, log Begun, list []Slice, lost *LogDamage, others []Begun) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.fail != nil {
@@ -49,21 +55,19 @@ func (r *rows) CommitLog(_ context.Context, log disk.LogID, metas []Meta, lost *
 			return err
 		}
 	}
-	if r.logs[log] {
+	if r.fates[log.ID] != Unsorted {
 		panic("a log that is recorded as sorted was sorted again")
 	}
-	r.logs[log] = true
-	delete(r.begun, log)
+	r.fates[log.ID], r.files[log.File] = Named, log.ID
+	if lost != nil || len(list) > 0 && list[0].Object != log.File {
+		r.fates[log.ID] = Replaced
+	}
+	delete(r.begun, log.ID)
 	r.begin(others)
 	if lost != nil {
 		r.lost = append(r.lost, lost)
 	}
-	for _, m := range metas {
-		if _, ok := r.segments[m.Name]; ok {
-			panic("two rows with one name")
-		}
-		r.segments[m.Name] = m
-	}
+	r.slices = append(r.slices, list...)
 	if r.fail != nil {
 		return r.fail(true)
 	}
@@ -72,7 +76,7 @@ func (r *rows) CommitLog(_ context.Context, log disk.LogID, metas []Meta, lost *
 
 func (r *rows) begin(logs []Begun) {
 	for _, b := range logs {
-		if !r.logs[b.ID] {
+		if r.fates[b.ID] == Unsorted {
 			r.begun[b.ID] = b.File
 		}
 	}
@@ -97,42 +101,70 @@ func (r *rows) BegunLogs(context.Context) (logs []Begun, err error) {
 func (r *rows) ForgetLog(_ context.Context, log disk.LogID) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.logs, log)
+	delete(r.fates, log)
+	maps.DeleteFunc(r.files, func(_ string, id disk.LogID) bool { return id == log })
 	err := r.forget
 	r.forget = nil
 	return err
 }
 
-func (r *rows) live() []string {
+// live are the files that rows name, but for those of logs.
+func (r *rows) live() (names []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Collect(maps.Keys(r.segments))
+	for i := range r.slices {
+		if name := r.slices[i].Object; strings.HasPrefix(name, "slices/") {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
-// kept counts in how many committed segments each report is, and checks that each report
-// is whole and in its place.
+// page is [Rows].
+func (r *rows) page(_ context.Context, cursor int64, n int) ([]Slice, int64, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	end := min(cursor+int64(n), int64(len(r.slices)))
+	return slices.Clone(r.slices[cursor:end]), end, nil
+}
+
+// bury does what tombstones do for logs that have no slice any more.
+func (r *rows) bury(t *testing.T, fsys disk.FS) {
+	t.Helper()
+	for name, id := range r.files {
+		if r.fates[id] == Named && !slices.ContainsFunc(r.slices, func(s Slice) bool { return s.Object == name }) {
+			if err := disk.Remove(fsys, name); err != nil {
+				t.Fatal(err)
+			}
+			delete(r.files, name)
+			delete(r.fates, id)
+		}
+	}
+}
+
+// kept counts in how many named slices each report is, and checks that each is whole and in
+// its place.
 func (r *rows) kept(t *testing.T, fsys disk.FS) map[ReportID]int {
 	t.Helper()
 	count := make(map[ReportID]int)
-	for _, m := range r.segments {
-		s, err := Open(fsys, m)
+	for _, s := range r.slices {
+		reports, err := OpenSlices(t.Context(), payload.OpenFiles(fsys), []Slice{s})
 		if err != nil {
-			t.Errorf("a row names a segment that does not open: %v", err)
+			t.Errorf("a row names a slice that does not open: %v", err)
 			continue
 		}
-		for i := range s.Len() {
-			want := testEntry(int(binary.BigEndian.Uint64(s.reportID(i))))
-			if s.ReportID(i) != want.ReportID || string(s.Report(i)) != string(want.Report) || m.TaskID != want.TaskID ||
-				m.Bucket != want.Bucket {
-				t.Errorf("segment %s: report %d is not what was put", m.Name, i)
+		for i := range reports.Len() {
+			id := reports.ReportID(i)
+			want := testEntry(int(binary.BigEndian.Uint64(id[:])))
+			if id != want.ReportID || string(reports.Report(i)) != string(want.Report) || s.TaskID != want.TaskID ||
+				s.Bucket != want.Bucket {
+				t.Errorf("%s: report %d is not what was put", &s, i)
 			}
-			count[s.ReportID(i)]++
+			count[id]++
 		}
 	}
 	return count
 }
-
-func (s *Segment) reportID(i int) []byte { id := s.ReportID(i); return id[:] }
 
 // testEntry is the n-th report; it follows from n alone, and its id begins with n.
 func testEntry(n int) Entry {
@@ -160,11 +192,12 @@ type life struct {
 }
 
 func start(fsys disk.FS, r *rows, fp *disk.Failpoints) (*life, error) {
-	room := lost.Room{FS: fsys, Newest: func() uint64 { return 1 }, Again: NewWaiting(fsys, "inbox", r).Holds, Failpoints: fp}
-	if _, err := room.Sweep(context.Background(), r.live(), "segments"); err != nil {
+	waiting := &Waiting{FS: fsys, Inbox: "inbox", Committer: r, Rows: r.page, MaxBytes: 600, MaxReports: 3}
+	room := lost.Room{FS: fsys, Newest: func() uint64 { return 1 }, Again: waiting.Holds, Failpoints: fp}
+	if _, err := room.Sweep(context.Background(), r.live(), "slices"); err != nil {
 		return nil, err
 	}
-	in, err := OpenInbox(context.Background(), fsys, r, InboxOptions{RotateBytes: 2000, Log: disk.LogOptions{Failpoints: fp}})
+	in, err := OpenInbox(context.Background(), fsys, r, InboxOptions{RotateBytes: 2000, JobReports: 3, JobBytes: 600, Log: disk.LogOptions{Failpoints: fp}})
 	if err != nil {
 		return nil, err
 	}
@@ -204,6 +237,9 @@ func mustPut(t *testing.T, l *life, entries ...Entry) {
 func files(t *testing.T, fsys disk.FS, dir string) []string {
 	t.Helper()
 	entries, err := fsys.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,14 +254,14 @@ func files(t *testing.T, fsys disk.FS, dir string) []string {
 	return names
 }
 
-// checkKept demands that the acknowledged reports are in exactly one segment each and the
+// checkKept demands that the acknowledged reports are in exactly one slice each and the
 // others in at most one.
 func checkKept(t *testing.T, r *rows, fsys disk.FS, acked map[int]bool) {
 	t.Helper()
 	kept := r.kept(t, fsys)
 	for n, ok := range acked {
 		if got := kept[testEntry(n).ReportID]; ok && got != 1 || got > 1 {
-			t.Errorf("report %d (acknowledged: %v) is in %d segments", n, ok, got)
+			t.Errorf("report %d (acknowledged: %v) is in %d slices", n, ok, got)
 		}
 	}
 }

@@ -35,8 +35,8 @@ type InboxOptions struct {
 	// JobBytes and JobReports bound what of one request is kept as one piece: what a job
 	// takes; see [SorterOptions]. Default the same.
 	JobBytes, JobReports int
-	// Unnamed are segment files that no row names: a log that was noted, and from which one
-	// of them was cut, was sorted, and the row went back.
+	// Unnamed are copies of slices that no row names: a log that was noted, and out of which
+	// one of them was copied, was sorted, and the row went back.
 	Unnamed []string
 	// Log tunes the group commit; its clock and failpoints are the inbox's too.
 	Log disk.LogOptions
@@ -98,7 +98,7 @@ type Inbox struct {
 	broken error // set once: a sync failed
 	ended  bool
 
-	// reports acknowledged and not yet in a committed segment
+	// reports acknowledged and not yet named
 	waiting map[TaskID]uint64
 	found   map[string]map[TaskID]uint64 // what closed logs hold that were read
 
@@ -112,7 +112,11 @@ type closedLog struct {
 	bytes int64      // its share of Inbox.unsorted
 	// the first acknowledgement in it; of an earlier life's, when that was over
 	oldest time.Time
-	before bool // it is of an earlier life
+	longer int64 // bytes that it is known to have had, at least
+	before bool  // it is of an earlier life
+	// it may hold records that are whole and were not synced, of an earlier life or after a
+	// failed write: no row is to rest on them
+	unsure bool
 	done   bool // it is committed; what is left to do is to remove and forget it
 	// whose reports may be in it; nil of an earlier life, where any task's may
 	tasks map[TaskID]struct{}
@@ -165,6 +169,11 @@ func (in *Inbox) takeOver(ctx context.Context) error {
 			continue
 		}
 		in.seq = max(in.seq, seq)
+		if fate, err := in.committer.LogFate(ctx, Begun{File: name}); err != nil {
+			return err
+		} else if fate == Named {
+			continue
+		}
 		id, _, err := disk.ReadLogHeader(in.fs, name)
 		isEmpty := e.Size <= disk.LogHeaderSize && marks[id] <= disk.LogHeaderSize
 		switch {
@@ -175,13 +184,13 @@ func (in *Inbox) takeOver(ctx context.Context) error {
 			headless[name] = e.Size
 		default:
 			there[id] = true
-			in.retire(closedLog{name: name, id: id, bytes: e.Size})
+			in.retire(closedLog{name: name, id: id, bytes: e.Size, longer: marks[id]})
 		}
 	}
-	cut := make(map[disk.LogID]bool)
+	copied := make(map[disk.LogID]bool)
 	for _, name := range in.opt.Unnamed {
-		if id, ok := logOf(name); ok {
-			cut[id] = true
+		if id, ok := copiedFrom(name); ok {
+			copied[id] = true
 		}
 	}
 	for _, log := range noted {
@@ -189,8 +198,8 @@ func (in *Inbox) takeOver(ctx context.Context) error {
 		switch {
 		case there[log.ID]:
 			continue
-		case !isHeadless && cut[log.ID]:
-			if err := in.committer.CommitLog(ctx, log.ID, nil, nil, nil); err != nil {
+		case !isHeadless && copied[log.ID]:
+			if err := in.committer.CommitLog(ctx, log, nil, nil, nil); err != nil {
 				return err
 			}
 			continue
@@ -204,7 +213,7 @@ func (in *Inbox) takeOver(ctx context.Context) error {
 				return err
 			}
 		}
-		in.retire(closedLog{name: log.File, id: log.ID, bytes: size})
+		in.retire(closedLog{name: log.File, id: log.ID, bytes: size, longer: marks[log.ID]})
 	}
 	for _, name := range slices.Sorted(maps.Keys(headless)) {
 		if size := headless[name]; size > disk.LogHeaderSize {
@@ -264,7 +273,7 @@ func (in *Inbox) newName() string {
 
 // retire hands the log of an earlier life to the sorter. in must not be shared yet.
 func (in *Inbox) retire(log closedLog) {
-	log.oldest, log.before = in.opt.Log.Clock.Now(), true
+	log.oldest, log.before, log.unsure = in.opt.Log.Clock.Now(), true, true
 	in.closed = append(in.closed, log)
 	in.unsorted += log.bytes
 }
@@ -450,13 +459,15 @@ func (in *Inbox) abandonLocked(log *disk.Log) {
 	_ = log.Close() // all that counts in it is synced
 	state := log.State()
 	in.mu.Lock()
-	in.handOver(state, in.oldest)
+	in.handOver(state, in.oldest, true)
 	in.mu.Unlock()
 }
 
 // handOver moves what the current file holds to the sorter. in.mu must be held.
-func (in *Inbox) handOver(state disk.LogState, oldest time.Time) {
-	in.closed = append(in.closed, closedLog{name: state.Name, id: state.ID, bytes: state.Payload(), oldest: oldest, tasks: in.tasks})
+func (in *Inbox) handOver(state disk.LogState, oldest time.Time, unsure bool) {
+	in.closed = append(in.closed, closedLog{
+		name: state.Name, id: state.ID, bytes: state.Payload(), longer: state.Size, oldest: oldest, unsure: unsure, tasks: in.tasks,
+	})
 	in.tasks = nil
 	signal(in.wake)
 }
@@ -516,7 +527,7 @@ func (in *Inbox) rotateLocked() error {
 		}
 		return fmt.Errorf("segment: rotate inbox: %w", err)
 	}
-	in.handOver(state, oldest)
+	in.handOver(state, oldest, false)
 	return nil
 }
 
@@ -562,7 +573,7 @@ func (in *Inbox) toSort() []closedLog {
 	return slices.Clone(in.closed)
 }
 
-// sorted forgets a closed log that is gone from the folder.
+// sorted forgets a closed log that the sorter is done with.
 func (in *Inbox) sorted(log closedLog) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -586,15 +597,15 @@ func (in *Inbox) came(entries []Entry) {
 
 // read counts what a closed log holds that is not committed; those of earlier lives were
 // not counted when they came.
-func (in *Inbox) read(name string, entries []Entry) {
+func (in *Inbox) read(name string, list []Slice) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.found[name] != nil {
 		return
 	}
 	m := make(map[TaskID]uint64)
-	for i := range entries {
-		m[entries[i].TaskID]++
+	for i := range list {
+		m[list[i].TaskID] += uint64(list[i].Count)
 	}
 	in.found[name] = m
 	if slices.ContainsFunc(in.closed, func(c closedLog) bool { return c.name == name && c.before }) {
@@ -617,8 +628,7 @@ func (in *Inbox) committed(name string) {
 	}
 }
 
-// Waiting is how many reports of a task are acknowledged and not yet in a committed
-// segment.
+// Waiting is how many reports of a task are acknowledged and not yet named.
 func (in *Inbox) Waiting(task TaskID) uint64 {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -628,9 +638,9 @@ func (in *Inbox) Waiting(task TaskID) uint64 {
 // InboxStats is a snapshot for metrics and back-pressure.
 type InboxStats struct {
 	InFlight   int64     // bytes waiting for their fsync
-	Unsorted   int64     // bytes acknowledged and not yet in a committed segment
+	Unsorted   int64     // bytes acknowledged and not yet named
 	ClosedLogs int       // files waiting for the sorter
-	Reports    uint64    // acknowledged and not yet in a committed segment
+	Reports    uint64    // acknowledged and not yet named
 	Oldest     time.Time // the first acknowledgement among them; zero if there is none
 }
 

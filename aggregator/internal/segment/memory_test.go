@@ -16,16 +16,16 @@ import (
 
 // TestBacklogMemory: what the way from log to job keeps in memory does not grow with the
 // reports that wait. Of a short and of a long backlog of logs of many sizes, each is
-// sorted, and its segments are read as two jobs would. While the last log is sorted, and
-// the last two segments are open, memory holds these and the buffers that may wait.
+// sorted, and its slices are read as two jobs would. While the last log is sorted, and
+// the last two slices are open, memory holds these and the buffers that may wait.
 func TestBacklogMemory(t *testing.T) {
 	// Collected only where it is measured, as a pause of the collector would hide much.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	const largest = 3 << 20 // of a log, and of the segment that it becomes
+	const largest = 3 << 20 // of a log, and of its slice
 	before := liveNow()
 	short, long := liveAt(t, 12, largest)-before, liveAt(t, 36, largest)-before
 	t.Logf("live with 12 logs: %d KiB, with 36: %d KiB", short>>10, long>>10)
-	// a log in the sorter and two segments, each in a buffer of its size
+	// a log in the sorter and two slices, each in a buffer of its size
 	if most := int64(buffer.Idle + 3*buffer.Size(largest) + 1<<20); short > most || long > most {
 		t.Errorf("live with 12 logs: %d bytes, with 36: %d; at most %d may be", short, long, most)
 	}
@@ -71,22 +71,18 @@ func liveAt(t *testing.T, logs, largest int) (live int64) {
 			t.Fatal(err)
 		}
 	}
-	var jobs []*Segment // under way
-	read := make(map[string]bool)
+	var jobs []*Reports // under way
+	store, read := payload.OpenFiles(fsys), 0
 	commits := 0
 	r.fail = func(after bool) error {
 		if after {
 			return nil
 		}
-		for name, meta := range r.segments {
-			if read[name] {
-				continue
-			}
-			s, err := Open(fsys, meta)
+		for ; read < len(r.slices); read++ {
+			s, err := OpenSlices(context.Background(), store, r.slices[read:read+1])
 			if err != nil {
 				return err
 			}
-			read[name] = true
 			if jobs = append(jobs, s); len(jobs) > 2 {
 				jobs[0].Close()
 				jobs = jobs[1:]
@@ -97,8 +93,8 @@ func liveAt(t *testing.T, logs, largest int) (live int64) {
 		}
 		return nil
 	}
-	if sorted, err := sorter.Sort(context.Background()); err != nil || sorted != logs || len(read) != logs-1 {
-		t.Fatalf("%d logs sorted, %d segments read, %v", sorted, len(read), err)
+	if sorted, err := sorter.Sort(context.Background()); err != nil || sorted != logs || read != logs-1 {
+		t.Fatalf("%d logs sorted, %d slices read, %v", sorted, read, err)
 	}
 	for _, s := range jobs {
 		s.Close()

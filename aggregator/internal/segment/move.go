@@ -67,7 +67,7 @@ func MoveSlices(ctx context.Context, from, to payload.Store, object string, list
 // layOut reads a slice and says how an object has it: one table, and all reports behind
 // it. The reports are in data, which is lent.
 func (s *Slice) layOut(ctx context.Context, from payload.Store) (data, table []byte, reports [][]byte, err error) {
-	if err := s.check(); err != nil {
+	if err := s.Check(); err != nil {
 		return nil, nil, nil, err
 	}
 	data = buffer.Get(int(s.Size()))[:s.Size()]

@@ -4,15 +4,20 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
+	"path"
 	"slices"
+	"strings"
 
 	"github.com/starling-agg/starling/aggregator/internal/payload"
+	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/wire"
 )
 
@@ -90,6 +95,29 @@ func (d *directory) code(c *wire.Coder) {
 		})
 	})
 	c.Check(len(*d) > 0, "no slice")
+}
+
+// ObjectName is a name for an object in a directory, of which no other is or was.
+func ObjectName(dir string) string {
+	var own [16]byte
+	rand.Read(own[:]) // never fails
+	return fmt.Sprintf("%s/%x%s", dir, own, objectSuffix)
+}
+
+// copyName is that of an object of what one log has.
+func copyName(dir string, log disk.LogID) string {
+	return strings.TrimSuffix(ObjectName(dir), objectSuffix) + "-" + log.String() + objectSuffix
+}
+
+// copiedFrom is the log that an object's name says it was copied out of.
+func copiedFrom(name string) (log disk.LogID, ok bool) {
+	base, isObject := strings.CutSuffix(path.Base(name), objectSuffix)
+	_, text, isCopy := strings.Cut(base, "-")
+	id, err := hex.DecodeString(text)
+	if !isObject || !isCopy || err != nil || len(id) != len(log) {
+		return log, false
+	}
+	return disk.LogID(id), true
 }
 
 // place sets where the slices of an object are.

@@ -288,3 +288,7 @@ func (r *run) mark(ids []ReportID, order []int, seen []bool, buf []byte) error {
 	}
 	return nil
 }
+
+// Remove removes files durably, after the transaction that dropped their rows. Repeating it
+// is no error.
+func Remove(fsys disk.FS, names ...string) error { return disk.Remove(fsys, names...) }

@@ -3,22 +3,22 @@ package segment
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"io/fs"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/lost"
+	"github.com/starling-agg/starling/aggregator/internal/payload"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/disk/disktest"
 )
 
-func TestSortCutsByTaskBucketAndSize(t *testing.T) {
+func TestSlicesByTaskBucketAndSize(t *testing.T) {
 	mem, r := disktest.NewMem(1), newRows()
 	l := mustStart(t, mem, r, nil)
 	acked := make(map[int]bool)
@@ -30,30 +30,31 @@ func TestSortCutsByTaskBucketAndSize(t *testing.T) {
 	}
 	mustSort(t, l)
 	checkKept(t, r, mem, acked)
-	for _, m := range r.segments {
+	for _, m := range r.slices {
 		if m.Count > 3 {
-			t.Errorf("a segment has %d reports, more than MaxReports", m.Count)
+			t.Errorf("a slice has %d reports, more than MaxReports", m.Count)
 		}
-		s, err := Open(mem, m)
-		if err != nil {
-			t.Fatal(err)
+		if size := m.Size() - int64(m.Count*reportEntry); size > 600 && m.Count > 1 {
+			t.Errorf("a slice has %d bytes of reports, more than MaxBytes", size)
 		}
-		if size := len(s.body); size > 600 && m.Count > 1 {
-			t.Errorf("a segment has %d bytes of reports, more than MaxBytes", size)
+		if !strings.HasPrefix(m.Object, "inbox/") {
+			t.Errorf("reports of a log of this life were copied to %s", m.Object)
 		}
 	}
 	st := l.sorter.Stats()
-	if st.Reports != 60 || st.Segments != int64(len(r.segments)) || st.Logs < 2 {
-		t.Errorf("stats %+v, want 60 reports in %d segments from several logs", st, len(r.segments))
+	if st.Reports != 60 || st.Slices != int64(len(r.slices)) || st.Logs < 2 || st.Moved != 0 {
+		t.Errorf("stats %+v, want 60 reports in %d slices of several logs", st, len(r.slices))
 	}
 	if u := l.inbox.Stats(); u.Unsorted != 0 || u.InFlight != 0 || u.ClosedLogs != 0 {
 		t.Errorf("inbox %+v after sorting everything", u)
 	}
+	if copies := files(t, mem, "slices"); len(copies) != 0 {
+		t.Errorf("written: %v", copies)
+	}
+	r.slices = nil // all are done
+	r.bury(t, mem)
 	if logs := files(t, mem, "inbox"); len(logs) != 1 {
 		t.Errorf("logs left: %v", logs)
-	}
-	if len(r.logs) != 0 {
-		t.Errorf("%d logs were not forgotten", len(r.logs))
 	}
 }
 
@@ -63,19 +64,17 @@ func TestSortCutsByTaskBucketAndSize(t *testing.T) {
 func TestForgottenLogIsNotNotedAgain(t *testing.T) {
 	mem, r := disktest.NewMem(1), newRows()
 	l := mustStart(t, mem, r, nil)
-	for n := range 2 {
-		mustPut(t, l, testEntry(n))
-		if err := l.inbox.Rotate(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	mustPut(t, l, testEntry(0))
+	l.inbox.Close()
+	l = mustStart(t, mem, r, nil) // copies what the first life has left
 	r.forget = errInjected
-	if logs, err := l.sorter.Sort(t.Context()); logs != 1 || !errors.Is(err, errInjected) {
+	if logs, err := l.sorter.Sort(t.Context()); logs != 0 || !errors.Is(err, errInjected) {
 		t.Fatalf("%d logs, %v", logs, err)
 	}
+	mustPut(t, l, testEntry(1))
 	mustSort(t, l)
-	if len(r.begun) != 1 || len(r.logs) != 0 {
-		t.Errorf("begun are %v, sorted %v: want the log that takes uploads alone", r.begun, r.logs)
+	if len(r.begun) != 1 {
+		t.Errorf("begun are %v: want the log that takes uploads alone", r.begun)
 	}
 	l.inbox.Close()
 	mustSort(t, mustStart(t, mem, r, nil))
@@ -85,37 +84,83 @@ func TestForgottenLogIsNotNotedAgain(t *testing.T) {
 	checkKept(t, r, mem, map[int]bool{0: true, 1: true})
 }
 
-func TestDuplicatesInOneLogAreCounted(t *testing.T) {
+// TestUnsureLogsAreCopied: no row rests on bytes that a loss of power could still take
+// away. What another life has left was perhaps never synced, and comes into a copy that is.
+func TestUnsureLogsAreCopied(t *testing.T) {
+	mem, r := disktest.NewMem(1), newRows()
+	l := mustStart(t, mem, r, nil)
+	mustPut(t, l, testEntries(0, 9)...)
+	l.inbox.Close()
+	l = mustStart(t, mem, r, nil)
+	mustPut(t, l, testEntries(9, 12)...)
+	mustSort(t, l)
+	for _, s := range r.slices {
+		reports, err := OpenSlices(t.Context(), payload.OpenFiles(mem), []Slice{s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := reports.ReportID(0)
+		if old := id[7] < 9; old != strings.HasPrefix(s.Object, "slices/") {
+			t.Errorf("report %d is named in %s", id[7], s.Object)
+		}
+		reports.Close()
+	}
+	r.bury(t, mem)
+	if logs := files(t, mem, "inbox"); len(logs) != 2 {
+		t.Errorf("logs are %v, want that which takes uploads and that which has slices", logs)
+	}
+	checkKept(t, r, mem.Crash(), map[int]bool{0: true, 8: true, 9: true, 11: true})
+}
+
+// TestNamedLogsStay: a log whose slices wait is left alone by the next lives, whatever
+// becomes of its header.
+func TestNamedLogsStay(t *testing.T) {
+	mem, r := disktest.NewMem(1), newRows()
+	l := mustStart(t, mem, r, nil)
+	mustPut(t, l, testEntries(0, 9)...)
+	mustSort(t, l)
+	name := r.slices[0].Object
+	l.inbox.Close()
+	content, err := disk.ReadFile(mem, name, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(content[:disk.LogHeaderSize])
+	if err := disk.WriteFile(mem, name, content); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		l := mustStart(t, mem, r, nil)
+		mustSort(t, l)
+		l.inbox.Close()
+	}
+	checkKept(t, r, mem, map[int]bool{0: true, 4: true, 8: true})
+	if len(r.lost) != 0 {
+		t.Errorf("lost %+v", r.lost[0])
+	}
+}
+
+// TestRepeatedIDsStay: ids that come again in a log stay in its slices, the first one first.
+func TestRepeatedIDsStay(t *testing.T) {
 	mem, r := disktest.NewMem(1), newRows()
 	l := mustStart(t, mem, r, nil)
 	second := testEntry(0)
 	second.Report = []byte("another report with the same id")
-	elsewhere := testEntry(0)
-	elsewhere.Bucket = 7200
-	mustPut(t, l, testEntry(0), testEntry(6), second)
-	mustPut(t, l, testEntry(0), elsewhere)
+	mustPut(t, l, testEntry(0), second)
+	mustPut(t, l, testEntry(0))
 	mustSort(t, l)
-	reports, duplicates := 0, 0
-	for _, m := range r.segments {
-		reports, duplicates = reports+m.Count, duplicates+m.Duplicates
-		s, err := Open(mem, m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range s.Len() {
-			if bytes.Equal(s.Report(i), second.Report) {
-				t.Error("the later report was kept")
-			}
-		}
+	reports, err := OpenSlices(t.Context(), payload.OpenFiles(mem), r.slices)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if reports != 3 || duplicates != 2 {
-		t.Errorf("%d reports and %d duplicates, want 3 (one in another bucket) and 2", reports, duplicates)
+	if reports.Len() != 3 || reports.Repeated(0) || !reports.Repeated(1) || !reports.Repeated(2) || !bytes.Equal(reports.Report(1), second.Report) {
+		t.Errorf("%d reports, repeated %v", reports.Len(), reports.repeated)
 	}
 }
 
 // The power fails at every place between durable steps, at each of its first passes, with
 // many outcomes; the next life may lose power too. In the end each acknowledged report is
-// in exactly one segment and nothing is in two.
+// in exactly one slice and nothing is in two.
 func TestPowerLossAtEveryFailpoint(t *testing.T) {
 	for _, point := range segmentFailpoints() {
 		t.Run(point, func(t *testing.T) {
@@ -139,9 +184,14 @@ func TestPowerLossAtEveryFailpoint(t *testing.T) {
 				if left, err := lost.List(mem); err != nil || len(left) != 0 {
 					t.Errorf("seed %d: a power loss was taken for a lost row: %v %v", seed, left, err)
 				}
-				if extra := len(files(t, mem, "segments")) - len(r.segments); extra != 0 {
-					t.Errorf("seed %d: %d segment files without a row", seed, extra)
+				live := r.live()
+				for _, name := range files(t, mem, "slices") {
+					if !slices.Contains(live, name) {
+						t.Errorf("seed %d: no row names %s", seed, name)
+					}
 				}
+				r.slices = nil
+				r.bury(t, mem)
 				if logs := files(t, mem, "inbox"); len(logs) != 1 {
 					t.Errorf("seed %d: logs left: %v", seed, logs)
 				}
@@ -185,7 +235,10 @@ func livesUntilCut(mem *disktest.Mem, r *rows, fp *disk.Failpoints, acked map[in
 		wg.Wait()
 		l.sorter.Sort(context.Background())
 	}
-	return next
+	if err := l.inbox.Put(context.Background(), testEntries(next, next+3)); err == nil { // for the next life
+		acked[next], acked[next+1], acked[next+2] = true, true, true
+	}
+	return next + 3
 }
 
 // Every single call that changes the disk fails once, in turn, without a power loss: the
@@ -307,61 +360,6 @@ func TestFailedSyncStopsTheInbox(t *testing.T) {
 	next := mustStart(t, mem, r, nil)
 	mustSort(t, next)
 	checkKept(t, r, mem, map[int]bool{0: true, 1: true, 2: true, 3: false, 4: false, 5: false})
-}
-
-func TestOpenRefusesWhatTheRowDoesNotName(t *testing.T) {
-	mem, r := disktest.NewMem(1), newRows()
-	l := mustStart(t, mem, r, nil)
-	mustPut(t, l, testEntry(0), testEntry(6))
-	mustSort(t, l)
-	var meta Meta
-	for _, meta = range r.segments {
-	}
-	whole, err := disk.ReadFile(mem, meta.Name, 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for n := range whole {
-		flipped := bytes.Clone(whole)
-		flipped[n] ^= 1
-		if err := disk.WriteFile(mem, meta.Name, flipped); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := Open(mem, meta); !errors.Is(err, ErrCorrupt) {
-			t.Fatalf("byte %d flipped: %v, want ErrCorrupt", n, err)
-		}
-	}
-	for _, n := range []int{0, 1, len(whole) - 1} {
-		if err := disk.WriteFile(mem, meta.Name, whole[:n]); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := Open(mem, meta); !errors.Is(err, ErrCorrupt) {
-			t.Errorf("cut to %d bytes: %v, want ErrCorrupt", n, err)
-		}
-	}
-	if err := disk.WriteFile(mem, meta.Name, whole, []byte{0}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Open(mem, meta); !errors.Is(err, ErrCorrupt) {
-		t.Errorf("one byte longer: %v, want ErrCorrupt", err)
-	}
-	if err := disk.WriteFile(mem, meta.Name, whole); err != nil {
-		t.Fatal(err)
-	}
-	other := meta
-	other.Bucket++
-	if _, err := Open(mem, other); !errors.Is(err, ErrCorrupt) {
-		t.Errorf("opened as another bucket: %v, want ErrCorrupt", err)
-	}
-	if _, err := Open(mem, meta); err != nil {
-		t.Error(err)
-	}
-	if err := Remove(mem, meta.Name, meta.Name); err != nil {
-		t.Error(err)
-	}
-	if _, err := Open(mem.Crash(), meta); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("after Remove and a power loss: %v, want fs.ErrNotExist", err)
-	}
 }
 
 func TestPutLimits(t *testing.T) {
@@ -506,52 +504,9 @@ func FuzzReadEntries(f *testing.F) {
 	})
 }
 
-// mend makes the checksums of a segment without its trailer good where they can be found,
-// so that a reader gets past them.
-func mend(content []byte) []byte {
-	b := bytes.Clone(content)
-	at := len(b)
-	if len(b) >= segmentHeader {
-		count := uint64(binary.BigEndian.Uint32(b[12:]))
-		at = int(min(uint64(at), segmentHeader+count*indexEntry))
-	}
-	for e := segmentHeader; e+indexEntry <= at; e += indexEntry {
-		offset, length := uint64(binary.BigEndian.Uint32(b[e+16:])), uint64(binary.BigEndian.Uint32(b[e+20:]))
-		if end := uint64(at) + offset + length; end <= uint64(len(b)) {
-			binary.BigEndian.PutUint32(b[e+24:], crc32.Checksum(b[end-length:end], castagnoli))
-		}
-	}
-	return append(b, sumOf(b[:at])...)
-}
-
-func FuzzParse(f *testing.F) {
-	whole, _ := encode(testEntries(0, 1))
-	f.Add(whole[:len(whole)-32])
-	if _, err := parse(mend(whole[:len(whole)-32])); err != nil {
-		f.Fatalf("what was whole does not parse: %v", err)
-	}
-	f.Fuzz(func(t *testing.T, content []byte) {
-		s, err := parse(mend(content))
-		if err != nil {
-			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewer) {
-				t.Errorf("untyped error %v", err)
-			}
-			return
-		}
-		total := 0
-		for i := range s.Len() {
-			s.ReportID(i)
-			total += len(s.Report(i))
-		}
-		if total != len(s.body) {
-			t.Errorf("reports have %d bytes of %d", total, len(s.body))
-		}
-	})
-}
-
-// TestLargeReportsShareSmallSegments: memory is bounded by bytes, also where the default
+// TestLargeReportsShareSmallSlices: memory is bounded by bytes, also where the default
 // for small reports is generous.
-func TestLargeReportsShareSmallSegments(t *testing.T) {
+func TestLargeReportsShareSmallSlices(t *testing.T) {
 	for _, c := range []struct{ size, reports, want int }{
 		{1 << 20, 20, 4}, {LargeReport, 40, 16}, {LargeReport - 1, 40, 24}, {5 << 20, 3, 1}, {20 << 10, 700, 307},
 	} {
@@ -561,15 +516,15 @@ func TestLargeReportsShareSmallSegments(t *testing.T) {
 		}
 		for part := range cutGroup(entries, DefaultBytes, DefaultReports) {
 			if len(part) != c.want {
-				t.Errorf("%d reports of %d bytes: %d in the first segment, want %d", c.reports, c.size, len(part), c.want)
+				t.Errorf("%d reports of %d bytes: %d in the first part, want %d", c.reports, c.size, len(part), c.want)
 			}
 			break
 		}
 	}
 }
 
-// TestCame: a segment knows when the first report of its log was acknowledged, also where
-// more came after it.
+// TestCame: a slice knows when the first report of its log was acknowledged, also where more
+// came after it.
 func TestCame(t *testing.T) {
 	mem, r := disktest.NewMem(1), newRows()
 	l := mustStart(t, mem, r, nil)
@@ -578,12 +533,12 @@ func TestCame(t *testing.T) {
 	after := time.Now().Unix()
 	mustPut(t, l, testEntry(6))
 	mustSort(t, l)
-	if len(r.segments) == 0 {
-		t.Fatal("no segment")
+	if len(r.slices) == 0 {
+		t.Fatal("no slice")
 	}
-	for _, meta := range r.segments {
-		if meta.Came < before || meta.Came > after {
-			t.Errorf("%s came at %d, want %d to %d", meta.Name, meta.Came, before, after)
+	for _, s := range r.slices {
+		if s.Came < before || s.Came > after {
+			t.Errorf("%s came at %d, want %d to %d", &s, s.Came, before, after)
 		}
 	}
 }

@@ -52,15 +52,28 @@ func (s *Slice) Size() (n int64) {
 }
 
 func (s *Slice) String() string {
-	at := int64(0)
-	if len(s.Pieces) > 0 {
-		at = s.Pieces[0].Offset
-	}
-	return fmt.Sprintf("%s, %d reports from byte %d", s.Object, s.Count, at)
+	return fmt.Sprintf("%s, %d reports from byte %d", s.Object, s.Count, s.Start())
 }
 
-// check says whether a row makes sense, before memory is lent for it.
-func (s *Slice) check() error {
+// Start is where the first piece begins: no other slice of the object has one there.
+func (s *Slice) Start() int64 {
+	if len(s.Pieces) == 0 {
+		return 0
+	}
+	return s.Pieces[0].Offset
+}
+
+// End is where the last piece ends: the object is as long at least.
+func (s *Slice) End() (end int64) {
+	if n := len(s.Pieces); n > 0 {
+		end = s.Pieces[n-1].end()
+	}
+	return end
+}
+
+// Check says whether a row makes sense, before memory is lent for it. The error matches
+// [ErrCorrupt].
+func (s *Slice) Check() error {
 	count, size, end := uint64(0), int64(0), int64(0)
 	for _, p := range s.Pieces {
 		if p.Offset < end || p.end() < p.Offset || p.Count == 0 || uint64(p.Length) < uint64(p.Count)*(reportEntry+1) {
@@ -163,7 +176,7 @@ func OpenSlices(ctx context.Context, store payload.Store, slices []Slice) (*Repo
 	var all room
 	for i := range slices {
 		s := &slices[i]
-		err := s.check()
+		err := s.Check()
 		if err == nil && (s.TaskID != slices[0].TaskID || s.Bucket != slices[0].Bucket) {
 			err = fmt.Errorf("%w: of another task or batch bucket than the first", ErrCorrupt)
 		}

@@ -316,7 +316,7 @@ func FuzzReadPieces(f *testing.F) {
 			t.Errorf("%v became %v, %v", pieces, again, err)
 		}
 		s := Slice{Object: objectName, Pieces: pieces, Count: 1}
-		if s.check() == nil && (len(pieces) != 1 || pieces[0].Count != 1) {
+		if s.Check() == nil && (len(pieces) != 1 || pieces[0].Count != 1) {
 			t.Errorf("a row of one report takes %v", pieces)
 		}
 	})

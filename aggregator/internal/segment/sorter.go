@@ -8,60 +8,74 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"path"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/lost"
+	"github.com/starling-agg/starling/aggregator/internal/payload"
 	"github.com/starling-agg/starling/internal/buffer"
 	"github.com/starling-agg/starling/internal/disk"
 )
 
 // Failpoints of this package, beside those of the log.
 const (
-	FailSegmentBeforeWrite  = "segment.before-write"
-	FailSegmentAfterWrite   = "segment.after-write"   // one file is whole, its name not yet durable
-	FailSegmentBeforeCommit = "segment.before-commit" // all files are durable
-	FailSegmentAfterCommit  = "segment.after-commit"  // before the log is removed
-	FailSegmentAfterRemove  = "segment.after-remove"  // before the log is forgotten
+	FailSegmentBeforeMove   = "segment.before-move"
+	FailSegmentAfterMove    = "segment.after-move" // the copy is durable, and no row names it
+	FailSegmentBeforeCommit = "segment.before-commit"
+	FailSegmentAfterCommit  = "segment.after-commit" // before a log whose reports lie elsewhere is removed
+	FailSegmentAfterRemove  = "segment.after-remove" // before that log is forgotten
 	FailRunBeforeWrite      = "run.before-write"
 	FailRunAfterWrite       = "run.after-write"
 )
 
-// segmentFailpoints lists the failpoints on the way from an upload to a committed
-// segment, those of the log included.
+// segmentFailpoints lists the failpoints on the way from an upload to named slices, those
+// of the log included.
 func segmentFailpoints() []string {
-	return append(disk.LogFailpoints(), FailSegmentBeforeWrite, FailSegmentAfterWrite, FailSegmentBeforeCommit,
+	return append(disk.LogFailpoints(), FailSegmentBeforeMove, FailSegmentAfterMove, FailSegmentBeforeCommit,
 		FailSegmentAfterCommit, FailSegmentAfterRemove)
 }
 
 // runFailpoints lists the failpoints of replay runs.
 func runFailpoints() []string { return []string{FailRunBeforeWrite, FailRunAfterWrite} }
 
-// Committer is the database that names segments. It is called by one goroutine at a time.
+// Fate is what became of a log.
+type Fate uint8
+
+const (
+	Unsorted Fate = iota
+	Named         // its slices lie in it, or did: it goes by a tombstone
+	Replaced      // its slices lie elsewhere, and nobody reads it again
+)
+
+// Committer is the database that names slices. It is called by one goroutine at a time.
 //
 // Durability: when CommitLog returns nil the rows survive a power loss. An error may mean
 // that nothing happened or that the transaction took place all the same; the sorter asks
-// SegmentsOfLog before it tries again.
+// for the log's fate before it tries again.
 type Committer interface {
-	// SegmentsOfLog reports whether the log was committed before.
-	SegmentsOfLog(ctx context.Context, log disk.LogID) (done bool, err error)
-	// CommitLog inserts rows for all segments and records the log as sorted, in one
-	// transaction. Committing a log that is recorded already changes nothing and is no
-	// error. There may be no segments. The reports that the log lost, unless lost is nil,
-	// count as acknowledged and dropped. Others are the logs that take uploads or wait,
-	// noted as BeginLogs does. The error matches ErrForeign where a segment is of a task
-	// that was never known.
-	CommitLog(ctx context.Context, log disk.LogID, segments []Meta, lost *LogDamage, others []Begun) error
+	// LogFate says what became of a log, which it knows by its id or by its file: an id
+	// that cannot be read is zero.
+	LogFate(ctx context.Context, log Begun) (Fate, error)
+	// CommitLog inserts rows for all slices and records the log as sorted, in one
+	// transaction. The slices lie in the log, which is Named then, or all in other
+	// files; without slices it is Named unless it is damaged. Committing a log that is
+	// recorded already changes nothing and is no error. Slices of closed batch buckets and
+	// of retired tasks count as rejected and get no row; a file that gets none has its
+	// tombstone at once. The reports that the log lost, unless lost is nil, count as
+	// acknowledged and dropped. Others are the logs that take uploads or wait, noted as
+	// BeginLogs does. The error matches ErrForeign where a slice is of a task that was
+	// never known.
+	CommitLog(ctx context.Context, log Begun, slices []Slice, lost *LogDamage, others []Begun) error
 	// BeginLogs notes logs that take uploads; those that are noted or sorted stay as they
 	// are.
 	BeginLogs(ctx context.Context, logs []Begun) error
 	// BegunLogs lists the logs that were noted and are not recorded as sorted: each of them
 	// has a file, unless somebody took it away.
 	BegunLogs(ctx context.Context) ([]Begun, error)
-	// ForgetLog is called after the log file is gone for good: its record serves no purpose
-	// any more. It need not be durable, and may be called for a log that is not recorded.
+	// ForgetLog is called after a log that was Replaced is gone for good: its record serves
+	// no purpose any more. It need not be durable, and may be called for a log that is not
+	// recorded.
 	ForgetLog(ctx context.Context, log disk.LogID) error
 }
 
@@ -73,20 +87,19 @@ type Begun struct {
 
 // SorterOptions tune a [Sorter].
 type SorterOptions struct {
-	// Dir holds the segments; default "segments".
+	// Dir holds what was copied out of logs; default "slices".
 	Dir string
 	// Lost is where damaged logs go; default one in the same file system.
 	Lost *lost.Room
 	// Latency is how long an acknowledged report may wait for company before its log is
 	// sorted; default 250 ms.
 	Latency time.Duration
-	// MaxBytes bounds the reports of one segment, in bytes; default 6 MiB, at most 1
-	// GiB. A larger report is alone. Where it is somewhat above
-	// [InboxOptions.RotateBytes], a log of one batch bucket becomes one segment and no
-	// second, small one. From 256 KiB a report on it is 4 MiB at most: what a job costs
-	// besides its reports is nothing then, and memory is not.
+	// MaxBytes bounds the reports of one slice, in bytes: what a job takes; default 6 MiB,
+	// at most 1 GiB. A request of one task that was kept as one piece is one slice at
+	// least. From 256 KiB a report on it is 4 MiB at most: what a job costs besides its
+	// reports is nothing then, and memory is not.
 	MaxBytes int
-	// MaxReports bounds the reports of one segment; default 4096.
+	// MaxReports bounds the reports of one slice; default 4096.
 	MaxReports int
 	// Retry is the first pause after a failure, doubled up to 64 times it; default 100 ms.
 	Retry time.Duration
@@ -99,7 +112,7 @@ type SorterOptions struct {
 // Validate fills in defaults and reports values that make no sense.
 func (o *SorterOptions) Validate() error {
 	if o.Dir == "" {
-		o.Dir = "segments"
+		o.Dir = "slices"
 	}
 	if o.Latency == 0 {
 		o.Latency = 250 * time.Millisecond
@@ -127,14 +140,17 @@ func (o *SorterOptions) Validate() error {
 	return disk.CheckName(o.Dir)
 }
 
-// Sorter cuts closed logs into segments.
+// Sorter has the slices of closed logs named.
 type Sorter struct {
 	fs    disk.FS
+	files payload.Store
 	inbox *Inbox
 	opt   SorterOptions
 
-	sort sync.Mutex // held during Sort; guards dirs
-	dirs map[string]struct{}
+	sort sync.Mutex // held during Sort; guards moved and needless
+	// copies of what is whole of a log, by its name, that are durable and may not be named
+	moved    map[string][]Slice
+	needless []string // copies that may be there, of which no row is to come
 
 	mu    sync.Mutex
 	stats SorterStats
@@ -142,13 +158,13 @@ type Sorter struct {
 
 // SorterStats counts since the sorter was made.
 type SorterStats struct {
-	Logs       int64 // sorted
-	Segments   int64 // committed
-	Reports    int64 // in them
-	Duplicates int64 // left out because the same log, task and batch bucket had the id before
-	Damaged    int64 // logs set aside because acknowledged records in them are damaged
-	Dropped    int64 // reports in those records, at least
-	Failures   int64 // attempts to sort a log that ended in an error
+	Logs     int64 // sorted
+	Slices   int64 // named
+	Reports  int64 // in them
+	Moved    int64 // bytes of them that were copied
+	Damaged  int64 // logs set aside because acknowledged records in them are damaged
+	Dropped  int64 // reports in those records, at least
+	Failures int64 // attempts to sort a log that ended in an error
 }
 
 // NewSorter makes a sorter for the logs of an inbox.
@@ -162,7 +178,7 @@ func NewSorter(inbox *Inbox, opt SorterOptions) (*Sorter, error) {
 	if opt.Lost == nil {
 		opt.Lost = &lost.Room{FS: inbox.fs, Newest: func() uint64 { return 0 }}
 	}
-	return &Sorter{fs: inbox.fs, inbox: inbox, opt: opt, dirs: make(map[string]struct{})}, nil
+	return &Sorter{fs: inbox.fs, files: payload.OpenFiles(inbox.fs), inbox: inbox, opt: opt, moved: make(map[string][]Slice)}, nil
 }
 
 // Stats describes the sorter now.
@@ -208,6 +224,9 @@ func (s *Sorter) Sort(ctx context.Context) (logs int, err error) {
 	s.sort.Lock()
 	defer s.sort.Unlock()
 	var errs []error
+	if err := disk.Remove(s.fs, s.needless...); err == nil {
+		s.needless = nil
+	}
 	if err := s.inbox.Rotate(); err != nil {
 		errs = append(errs, s.inbox.unrotated(err))
 	}
@@ -215,15 +234,11 @@ func (s *Sorter) Sort(ctx context.Context) (logs int, err error) {
 	if len(waiting) == 0 {
 		return 0, errors.Join(errs...)
 	}
-	marks, err := s.inbox.marks()
-	if err != nil {
-		return 0, errors.Join(append(errs, err)...)
-	}
 	for _, log := range waiting {
 		if err := ctx.Err(); err != nil {
 			return logs, err
 		}
-		if err := s.sortLog(ctx, log, marks); err != nil {
+		if err := s.sortLog(ctx, log); err != nil {
 			errs = append(errs, &LogError{Name: log.name, Err: err, tasks: log.tasks})
 			s.count(func(st *SorterStats) { st.Failures++ })
 			continue
@@ -241,70 +256,69 @@ func (s *Sorter) count(f func(*SorterStats)) {
 }
 
 // sortLog takes one closed log from whatever point an earlier attempt reached to its end:
-// committed and gone.
-func (s *Sorter) sortLog(ctx context.Context, log closedLog, marks map[disk.LogID]int64) error {
-	name := log.name
-	entry, err := s.fs.Stat(name)
+// its slices are named, in it or elsewhere.
+func (s *Sorter) sortLog(ctx context.Context, log closedLog) error {
+	at := Begun{log.id, log.name}
+	fate, err := s.inbox.committer.LogFate(ctx, at)
+	if err != nil {
+		return err
+	}
+	if fate == Named {
+		s.inbox.committed(log.name)
+		return nil
+	}
+	entry, err := s.fs.Stat(log.name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // an earlier attempt removed it
+		if fate == Replaced { // an earlier attempt removed it
+			return s.inbox.committer.ForgetLog(ctx, at.ID)
+		}
+		return nil
 	}
 	if err != nil {
 		return err
 	}
 	file := buffer.Get(int(entry.Size))
 	defer buffer.Put(file)
-	scan, err := disk.ScanLogInto(s.fs, name, file)
-	switch {
-	case errors.Is(err, disk.ErrLogHeader) && scan.ID != (disk.LogID{}):
-		// its records are bound to an id that is known
-	case errors.Is(err, disk.ErrLogHeader):
-		whole, err := disk.ReadFile(s.fs, name, entry.Size)
-		if err != nil {
-			return err
-		}
-		salvage(whole, &scan)
-		if log.id != (disk.LogID{}) {
-			scan.ID = log.id
-		}
-	case err != nil:
-		return err
-	}
-	damage := logDamageOf(name, &scan, marks[scan.ID])
-	if damage == nil && isStandIn(s.fs, name) {
-		damage = &LogDamage{File: name, Bytes: disk.LogHeaderSize, Reports: make(map[TaskID]int)}
-	}
-	if damage == nil {
-		s.tellTorn(ctx, name, &scan)
-	}
-	var entries []Entry
-	for _, record := range slices.Concat(scan.Records, scan.Behind) {
-		before := len(entries)
-		// whole, and yet no record of ours
-		if entries, err = readEntries(entries, record); err != nil {
-			entries = entries[:before]
-			damage = damage.malformed(name, record)
-		}
-	}
-	done, err := s.inbox.committer.SegmentsOfLog(ctx, scan.ID)
+	scan, err := s.scan(log, entry.Size, file)
 	if err != nil {
 		return err
 	}
-	if !done {
-		s.inbox.read(name, entries)
-		if err := s.commit(ctx, scan.ID, entries, damage, log.oldest); errors.Is(err, ErrForeign) {
-			return s.takeForeign(ctx, name, err)
-		} else if err != nil {
+	if at.ID == (disk.LogID{}) { // by which an earlier attempt may have recorded it
+		at.ID = scan.ID
+		if fate, err = s.inbox.committer.LogFate(ctx, at); err != nil {
 			return err
 		}
 	}
-	s.inbox.committed(name)
+	list, damage := s.slices(ctx, log, &scan)
+	if fate == Unsorted {
+		s.inbox.read(log.name, list)
+		inPlace := damage == nil && !log.unsure
+		if err := s.commit(ctx, at, list, damage, inPlace); errors.Is(err, ErrForeign) {
+			for _, copied := range s.moved[log.name] {
+				s.needless = append(s.needless, copied.Object)
+			}
+			delete(s.moved, log.name)
+			return s.takeForeign(ctx, log.name, err)
+		} else if err != nil {
+			return err
+		}
+		if inPlace || damage == nil && len(list) == 0 {
+			fate = Named
+		}
+	}
+	s.inbox.committed(log.name)
+	delete(s.moved, log.name)
 	if err := s.opt.Failpoints.Hit(FailSegmentAfterCommit); err != nil {
 		return err
+	}
+	s.count(func(st *SorterStats) { st.Logs++ })
+	if fate == Named {
+		return nil
 	}
 	if damage != nil {
 		err = s.setAside(ctx, damage)
 	} else {
-		err = disk.Remove(s.fs, name)
+		err = disk.Remove(s.fs, log.name)
 	}
 	if err != nil {
 		return err
@@ -312,8 +326,48 @@ func (s *Sorter) sortLog(ctx context.Context, log closedLog, marks map[disk.LogI
 	if err := s.opt.Failpoints.Hit(FailSegmentAfterRemove); err != nil {
 		return err
 	}
-	s.count(func(st *SorterStats) { st.Logs++ })
-	return s.inbox.committer.ForgetLog(ctx, scan.ID)
+	return s.inbox.committer.ForgetLog(ctx, at.ID)
+}
+
+// scan reads a closed log, also one whose header is damaged.
+func (s *Sorter) scan(log closedLog, size int64, file []byte) (disk.Scan, error) {
+	scan, err := disk.ScanLogInto(s.fs, log.name, file)
+	switch {
+	case errors.Is(err, disk.ErrLogHeader) && scan.ID != (disk.LogID{}):
+		// its records are bound to an id that is known
+	case errors.Is(err, disk.ErrLogHeader):
+		whole, err := disk.ReadFile(s.fs, log.name, size)
+		if err != nil {
+			return scan, err
+		}
+		salvage(whole, &scan)
+		if log.id != (disk.LogID{}) {
+			scan.ID = log.id
+		}
+	case err != nil:
+		return scan, err
+	}
+	return scan, nil
+}
+
+// slices are those of what is whole of a log, and what is lost of it.
+func (s *Sorter) slices(ctx context.Context, log closedLog, scan *disk.Scan) (list []Slice, damage *LogDamage) {
+	damage = logDamageOf(log.name, scan, log.longer)
+	if damage == nil && isStandIn(s.fs, log.name) {
+		damage = &LogDamage{File: log.name, Bytes: disk.LogHeaderSize, Reports: make(map[TaskID]int)}
+	}
+	if damage == nil {
+		s.tellTorn(ctx, log.name, scan)
+	}
+	came := int64(0)
+	if !log.oldest.IsZero() {
+		came = max(0, log.oldest.Unix())
+	}
+	list, malformed := logSlices(log.name, scan, came, s.opt.MaxBytes, s.opt.MaxReports)
+	for _, record := range malformed {
+		damage = damage.malformed(log.name, record)
+	}
+	return list, damage
 }
 
 func decode(records [][]byte) ([]Entry, error) {
@@ -327,70 +381,78 @@ func decode(records [][]byte) ([]Entry, error) {
 	return entries, nil
 }
 
-// commit writes the segments of a log and has them named.
-func (s *Sorter) commit(ctx context.Context, log disk.LogID, entries []Entry, damage *LogDamage, oldest time.Time) error {
-	came := int64(0)
-	if !oldest.IsZero() {
-		came = max(0, oldest.Unix())
-	}
-	dir := path.Join(s.opt.Dir, log.String()[:2])
-	if err := s.ensureDir(dir); err != nil {
-		return err
-	}
-	if err := s.opt.Failpoints.Hit(FailSegmentBeforeWrite); err != nil {
-		return err
-	}
-	var metas []Meta
-	for _, g := range group(entries) {
-		duplicates := g.duplicates
-		for part := range cutGroup(g.entries, s.opt.MaxBytes, s.opt.MaxReports) {
-			content, meta := encode(part)
-			meta.Came = came
-			meta.Name = fmt.Sprintf("%s/%s-%06d%s", dir, log, len(metas), segmentSuffix)
-			meta.Duplicates, duplicates = duplicates, 0
-			err := disk.StageFile(s.fs, meta.Name, content)
-			buffer.Put(content)
-			if err != nil {
-				return err
-			}
-			if err := s.opt.Failpoints.Hit(FailSegmentAfterWrite); err != nil {
-				return err
-			}
-			metas = append(metas, meta)
+// commit has the slices of a log named: in it where that is whole, and durable for sure,
+// else in a copy.
+func (s *Sorter) commit(ctx context.Context, log Begun, list []Slice, damage *LogDamage, inPlace bool) (err error) {
+	if !inPlace {
+		if list, err = s.move(ctx, log, list); err != nil {
+			return err
 		}
-	}
-	if err := s.fs.SyncDir(dir); err != nil {
-		return err
 	}
 	if err := s.opt.Failpoints.Hit(FailSegmentBeforeCommit); err != nil {
 		return err
 	}
-	if err := s.inbox.committer.CommitLog(ctx, log, metas, damage, s.inbox.begun(log)); err != nil {
+	if err := s.inbox.committer.CommitLog(ctx, log, list, damage, s.inbox.begun(log.ID)); err != nil {
 		return fmt.Errorf("commit: %w", err)
 	}
 	s.count(func(st *SorterStats) {
-		st.Segments += int64(len(metas))
-		for _, m := range metas {
-			st.Reports += int64(m.Count)
-			st.Duplicates += int64(m.Duplicates)
+		st.Slices += int64(len(list))
+		for i := range list {
+			st.Reports += int64(list[i].Count)
+			if !inPlace {
+				st.Moved += list[i].Size()
+			}
 		}
 	})
 	return nil
 }
 
-// segmentSuffix ends the names of segment files, which begin with the id of their log: see
-// [Waiting.Holds].
-const segmentSuffix = ".seg"
+// movedBytes is how much of slices comes into one copy, and into memory meanwhile.
+const movedBytes = 16 << 20
 
-func (s *Sorter) ensureDir(dir string) error {
-	if _, ok := s.dirs[dir]; ok {
-		return nil
+// move copies slices, once, however often their commit fails.
+func (s *Sorter) move(ctx context.Context, log Begun, list []Slice) (moved []Slice, err error) {
+	if moved, done := s.moved[log.File]; done {
+		return moved, nil
 	}
-	if err := disk.MakeDirs(s.fs, dir); err != nil {
-		return err
+	var names []string
+	defer func() {
+		if err != nil {
+			s.needless = append(s.needless, names...)
+		}
+	}()
+	for len(list) > 0 {
+		n, size := 1, list[0].Size()
+		for n < len(list) && size+list[n].Size() <= movedBytes {
+			size += list[n].Size()
+			n++
+		}
+		if err := s.opt.Failpoints.Hit(FailSegmentBeforeMove); err != nil {
+			return nil, err
+		}
+		names = append(names, copyName(s.opt.Dir, log.ID))
+		part, err := MoveSlices(ctx, s.files, s.files, names[len(names)-1], list[:n])
+		if err != nil {
+			return nil, err
+		}
+		if err := s.opt.Failpoints.Hit(FailSegmentAfterMove); err != nil {
+			return nil, err
+		}
+		moved, list = append(moved, part...), list[n:]
 	}
-	s.dirs[dir] = struct{}{}
-	return nil
+	s.moved[log.File] = moved
+	return moved, nil
+}
+
+// place is what the reports of a slice share.
+type place struct {
+	task   TaskID
+	bucket uint64
+}
+
+type member struct {
+	place
+	id ReportID
 }
 
 // grouped are the entries of one task and batch bucket, distinct and in order of arrival.
@@ -430,7 +492,7 @@ func group(entries []Entry) []grouped {
 	return sorted
 }
 
-// Where segments end by default, and those of large reports; see SorterOptions.MaxBytes.
+// Where slices end by default, and those of large reports; see SorterOptions.MaxBytes.
 const (
 	DefaultBytes   = 6 << 20
 	DefaultReports = 4096

@@ -3,140 +3,95 @@ package segment
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path"
-	"strings"
 
+	"github.com/starling-agg/starling/aggregator/internal/payload"
 	"github.com/starling-agg/starling/internal/disk"
 )
 
-// Waiting knows the logs that wait to be sorted, at a start, before any is. It tells the
-// segments that a crash left between their writing and the transaction that names them from
-// those whose rows were lost.
+// Rows lists slices that rows name, some at a time, and begins at a cursor of 0; see
+// store.Jobs.
+type Rows func(ctx context.Context, cursor int64, n int) (some []Slice, next int64, err error)
+
+// Waiting knows the reports that wait, at a start: in logs that are to be sorted, and in
+// slices that rows name. It tells the copies that a crash left between their writing and
+// the transaction that names them from those whose rows were lost.
 type Waiting struct {
-	fs        disk.FS
-	dir       string // of the logs
-	committer Committer
-	logs      map[disk.LogID]string // nil until it is needed
-	reports   map[disk.LogID]map[member][]byte
+	FS        disk.FS
+	Inbox     string // the directory of the logs
+	Committer Committer
+	Rows      Rows
+	// what the sorter makes of logs; see [SorterOptions]
+	MaxBytes, MaxReports int
+
+	sums map[Sum]bool // of the slices; nil until it is needed
 }
 
-type place struct {
-	task   TaskID
-	bucket uint64
-}
-
-type member struct {
-	place
-	id ReportID
-}
-
-// NewWaiting looks for logs in a directory when it is asked for the first time.
-func NewWaiting(fsys disk.FS, dir string, committer Committer) *Waiting {
-	return &Waiting{fs: fsys, dir: dir, committer: committer, reports: make(map[disk.LogID]map[member][]byte)}
-}
-
-// Holds says whether each report of the segment in a file, byte for byte, is in the log
-// that it was cut from, and that log is still to be sorted. Then the file will be made
-// again, and needs no keeping.
+// Holds says whether the reports of the object in a file wait elsewhere, each slice of it
+// by its sum. Then it needs no keeping.
 func (w *Waiting) Holds(ctx context.Context, name string) (bool, error) {
-	id, ok := logOf(name)
-	if !ok {
-		return false, nil
-	}
-	reports, err := w.of(ctx, id)
-	if reports == nil || err != nil {
-		return false, err
-	}
-	seg, err := Peek(w.fs, name)
-	if errors.Is(err, ErrCorrupt) {
+	d, err := openDirectory(ctx, payload.OpenFiles(w.FS), name)
+	switch {
+	case errors.Is(err, ErrCorrupt), errors.Is(err, ErrNewer), errors.Is(err, payload.ErrInvalid):
 		return false, nil // what it was is not to be seen
-	}
-	if err != nil {
+	case err != nil:
 		return false, err
 	}
-	defer seg.Close()
-	for i := range seg.Len() {
-		m := member{place{seg.meta.TaskID, seg.meta.Bucket}, seg.ReportID(i)}
-		if report, ok := reports[m]; !ok || !bytes.Equal(report, seg.Report(i)) {
+	if w.sums == nil {
+		if err := w.list(ctx); err != nil {
+			return false, err
+		}
+	}
+	for i := range d {
+		if !w.sums[d[i].sum] {
 			return false, nil
 		}
 	}
 	return true, nil
 }
 
-// logOf is the log that a segment's name says it was cut from.
-func logOf(name string) (id disk.LogID, ok bool) {
-	base, isSegment := strings.CutSuffix(path.Base(name), segmentSuffix)
-	text, _, isPart := strings.Cut(base, "-")
-	b, err := hex.DecodeString(text)
-	if !isSegment || !isPart || err != nil || len(b) != len(id) {
-		return id, false
-	}
-	return disk.LogID(b), true
-}
-
-// of are the reports in a log that waits; nil if it does not.
-func (w *Waiting) of(ctx context.Context, id disk.LogID) (map[member][]byte, error) {
-	if reports, known := w.reports[id]; known {
-		return reports, nil
-	}
-	if w.logs == nil {
-		if err := w.list(); err != nil {
-			return nil, err
-		}
-	}
-	name, waits := w.logs[id]
-	if !waits {
-		return nil, nil
-	}
-	if sorted, err := w.committer.SegmentsOfLog(ctx, id); err != nil || sorted {
-		return nil, err
-	}
-	scan, err := disk.ScanLog(w.fs, name)
-	if err != nil {
-		return nil, err
-	}
-	entries, _ := decode(scan.Records) // up to a record that is malformed
-	reports := make(map[member][]byte, len(entries))
-	for i := range entries {
-		e := &entries[i]
-		m := member{place{e.TaskID, e.Bucket}, e.ReportID}
-		if _, twice := reports[m]; !twice { // the first is the one that is kept
-			reports[m] = e.Report
-		}
-	}
-	w.reports[id] = reports
-	return reports, nil
-}
-
-// list reads the ids of the logs that lie there.
-func (w *Waiting) list() error {
-	w.logs = make(map[disk.LogID]string)
-	entries, err := w.fs.ReadDir(w.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("segment: %w", err)
-	}
-	for _, e := range entries {
-		if e.Dir || path.Ext(e.Name) != logSuffix || e.Size <= disk.LogHeaderSize {
-			continue
-		}
-		name := path.Join(w.dir, e.Name)
-		id, _, err := disk.ReadLogHeader(w.fs, name)
-		if errors.Is(err, disk.ErrLogHeader) {
-			continue
-		}
+// list reads what waits.
+func (w *Waiting) list(ctx context.Context) error {
+	sums := make(map[Sum]bool)
+	for cursor := int64(0); ; {
+		some, next, err := w.Rows(ctx, cursor, 1000)
 		if err != nil {
 			return err
 		}
-		w.logs[id] = name
+		for i := range some {
+			sums[some[i].Sum] = true
+		}
+		if cursor = next; len(some) == 0 {
+			break
+		}
 	}
+	entries, err := w.FS.ReadDir(w.Inbox)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("segment: %w", err)
+	}
+	for _, e := range entries {
+		if e.Dir || path.Ext(e.Name) != logSuffix {
+			continue
+		}
+		name := path.Join(w.Inbox, e.Name)
+		if fate, err := w.Committer.LogFate(ctx, Begun{File: name}); err != nil {
+			return err
+		} else if fate != Unsorted {
+			continue
+		}
+		scan, err := disk.ScanLog(w.FS, name)
+		if err != nil && scan.ID == (disk.LogID{}) {
+			continue // nothing is to be had of it
+		}
+		list, _ := logSlices(name, &scan, 0, w.MaxBytes, w.MaxReports)
+		for i := range list {
+			sums[list[i].Sum] = true
+		}
+	}
+	w.sums = sums
 	return nil
 }
 
@@ -153,4 +108,27 @@ func ReadLog(fsys disk.FS, name string) ([]Entry, error) {
 		return nil, fmt.Errorf("segment: %s stands for a log that is gone", name)
 	}
 	return decode(scan.Records)
+}
+
+// ReadObject reads the reports of an object that is whole, slice by slice; they belong to
+// the caller.
+func ReadObject(ctx context.Context, store payload.Store, name string) (entries []Entry, err error) {
+	d, err := openDirectory(ctx, store, name)
+	if err != nil {
+		return nil, err
+	}
+	for i := range d {
+		row := d[i].row(0)
+		r, err := OpenSlices(ctx, store, []Slice{row})
+		if err != nil {
+			return nil, err
+		}
+		for k := range r.Len() {
+			entries = append(entries, Entry{
+				TaskID: row.TaskID, Bucket: row.Bucket, ReportID: r.ReportID(k), Report: bytes.Clone(r.Report(k)),
+			})
+		}
+		r.Close()
+	}
+	return entries, nil
 }

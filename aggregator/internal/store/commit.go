@@ -22,7 +22,7 @@ type Commit struct {
 	Candidates []Candidate
 	Rejected   map[dap.ReportError]uint64 // refused before the commit, counted with it
 
-	// Conduct is how the peer answered, which CommitSegment enters; nil where it was not
+	// Conduct is how the peer answered, which FinishJob enters; nil where it was not
 	// asked.
 	Conduct *Conduct
 

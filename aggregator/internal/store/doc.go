@@ -6,9 +6,9 @@
 // # Model
 //
 // A task has batches: batch buckets of one time_precision, or leader-selected ids. A
-// leader gets reports by the log ([segment.Committer]), as segments that are claimed,
-// sent and committed as one aggregation job each ([Leader.ClaimSegments],
-// [Leader.SaveSent], [Leader.CommitSegment]). A helper gets them in aggregation jobs
+// leader gets reports by the log ([segment.Committer]), as slices of which jobs are made
+// that are claimed, sent and committed ([Jobs.ClaimJobs], [Jobs.SaveSent],
+// [Jobs.FinishJob]). A helper gets them in aggregation jobs
 // ([Helper.CommitJob]). Both commits add verified reports to their batches: check for
 // replays, fold the shares, remember the ids, count. A collection takes a batch through
 // drain, freeze and release at the leader, and through release alone at the helper.
@@ -55,12 +55,12 @@
 // After that a caller asks again, and what took place is not done twice:
 //
 //   - The answer is that of the first time: PutTask, Register (made none), CloseTask, CommitLog, BeginLogs, ForgetLog,
-//     SaveSent, HoldTask, Resume (of no reports), Create (not made), CommitJob, Advance,
+//     SaveSent, Move, HoldTask, Resume (of no reports), Create (not made), CommitJob, Advance,
 //     Fail, Drain, Freeze, Release, Retire, Sweep, Bury, NoteKeys, SaveTime and those of
 //     [datakey.Book].
-//   - ErrStaleLease, for the lease went with the first: CommitSegment, RetrySegment,
-//     Quarantine, Park. Segments that ClaimSegments has leased come back when the lease
-//     ends.
+//   - ErrStaleLease, for the lease went with the first: FinishJob, RetryJob, QuarantineJob,
+//     ParkJob. Jobs that ClaimJobs has leased come back when the lease ends.
+//   - What is left, or ErrStaleLease where nothing was: SetAside.
 //   - ErrNotFound: Delete, Withdraw, Mend. ErrDifferent: Reseal, whose caller reads the
 //     resource.
 //   - AddRefused alone counts twice: reports that nobody was promised.

@@ -1,10 +1,6 @@
 package store
 
-import (
-	"context"
-
-	"github.com/starling-agg/starling/aggregator/internal/segment"
-)
+import "context"
 
 // Files are those beside the rows that rows name.
 type Files interface {
@@ -20,12 +16,6 @@ type Files interface {
 
 // Embedded is what only an engine has whose files lie beside it and are its alone.
 type Embedded interface {
-	// TakeBack puts segments in as work whose rows are gone: their reports count as
-	// acknowledged, and those that were aggregated before turn out as replays. They may
-	// come for a closed batch, or a retired task, as in CommitLog. It says how many
-	// reports wait to be claimed. The files are whole and in their place; ErrNotFound if
-	// a task is not known.
-	TakeBack(ctx context.Context, segments []segment.Meta) (waiting uint64, err error)
 	// ForgetDamage ends the entry of a log in [Watch.Damages].
 	ForgetDamage(ctx context.Context, file string) error
 	// Copy copies the database between two transactions into a file beside it, whole and

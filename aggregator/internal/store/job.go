@@ -33,6 +33,16 @@ type Most struct {
 	Reports int
 }
 
+// Takes says whether a job that has some reports takes a further slice. Where reports are
+// large it has [segment.LargeBytes] at most.
+func (m Most) Takes(reports int, bytes int64, more int, size int64) bool {
+	limit := m.Bytes
+	if reports > 0 && bytes/int64(reports) >= segment.LargeReport {
+		limit = min(limit, segment.LargeBytes)
+	}
+	return reports+more <= m.Reports && bytes+size <= limit
+}
+
 // JobInFlight is a job that was sent: Accepted says which of its reports, as in [Sent].
 type JobInFlight struct {
 	Slices   []segment.Slice
@@ -42,36 +52,50 @@ type JobInFlight struct {
 // A Place is where a slice is, and where it is to be: see segment.MoveSlices.
 type Place struct{ From, To segment.Slice }
 
-// Jobs is the part of [Leader] that knows slices, in the place of its methods of segments:
-// what they promise of leases, back-off, batches, counts and conduct holds of jobs alike.
+// LeftoverBytes bounds what [Jobs.Leftover] lists, unless one slice alone has more.
+const LeftoverBytes = 4 << 20
+
+// Jobs are made of slices, claimed, sent and committed.
 //
 // A slice waits, in a job or free, until its job ends. A job is made by the claim that
 // first leases it, and keeps its slices until then. The transaction that takes a file's last
 // slice away, by its end or by moving it, writes the tombstone.
 type Jobs interface {
-	// CommitLog names the slices of a sorted log, which is the file that they lie in, or
-	// another where they were moved because the log is damaged. Else as
-	// segment.Committer has it. Slices of closed batch buckets and of retired tasks count
-	// as rejected and get no row; a log that gets none has its tombstone at once.
-	CommitLog(ctx context.Context, log segment.Begun, slices []segment.Slice, lost *segment.LogDamage, others []segment.Begun) error
 	// ClaimJobs leases up to n jobs: those that are due again, oldest first, and then new
 	// ones, each of the oldest free slice and of the next ones of its task and batch
-	// bucket, up to most. A leader-selected job takes no further slice once the reports
-	// that its batch has, verified or assigned, reach the minimum with it.
+	// bucket, up to most. Due is a job whose lease ran out or whose back-off is over; one
+	// that ends more than Longest from now was written by another clock, and counts as over.
+	// Jobs and slices of the tasks in except are left where they are.
+	//
+	// A leader-selected job is of the oldest open batch whose verified and assigned
+	// reports are below the minimum, for good, or of a new batch with an id from
+	// crypto/rand. It takes no further slice once they reach the minimum with it.
 	ClaimJobs(ctx context.Context, now time.Time, lease time.Duration, n int, most Most, except ...dap.TaskID) ([]*Job, error)
 	// SetAside takes slices out of a job that was not sent, by their index: their reports
 	// count as rejected with code, and a row with why stays for the operator. It returns the job
 	// with what is left, under the same lease, and nil if that is nothing. ErrDifferent if
 	// the job was sent: then it is the whole job that cannot be finished.
 	SetAside(ctx context.Context, j *Job, slices []int, code dap.ReportError, why string) (*Job, error)
-	// SaveSent, Shared, RetryJob, QuarantineJob, ParkJob and FinishJob are SaveSent,
-	// Shared, RetrySegment, Quarantine, Park and CommitSegment. A job that is quarantined
-	// lets its slices go, and keeps their number.
+	// SaveSent records what is about to be sent, before the first byte leaves, and
+	// extends the lease to expires if that is later. Again with the same Step and Digest
+	// is harmless, and so is the next Step with the answer to the one before; anything
+	// else is ErrDifferent, or ErrBusy where the job of that Location is Shared.
 	SaveSent(ctx context.Context, j *Job, s *Sent, expires time.Time) error
+	// Shared says whether another job that waits is past the first step of the helper's
+	// job of that location: jobs of the same reports make the same one there, and one of
+	// them alone may go on with it.
 	Shared(ctx context.Context, j *Job, location string) (bool, error)
+	// RetryJob gives the claim back, to be claimed again after the given time.
 	RetryJob(ctx context.Context, j *Job, after time.Time, why string) error
+	// QuarantineJob sets a job aside that can neither be finished nor retried; its reports
+	// count as rejected with code. It lets its slices go, and the row stays, with their
+	// number, for the operator.
 	QuarantineJob(ctx context.Context, j *Job, code dap.ReportError, why string) error
+	// ParkJob leaves a job, with its slices still waiting, until Resume: no worker claims
+	// it, and no leader-selected batch that has it is drained. It counts as a job that was
+	// refused as a whole, and may so hold the task.
 	ParkJob(ctx context.Context, j *Job, why string, now time.Time) error
+	// FinishJob commits a job and ends it, and its slices.
 	FinishJob(ctx context.Context, j *Job, c *Commit) error
 	// Sent lists the jobs of a task that were sent and are not committed: the helper may
 	// have their reports.
@@ -80,11 +104,13 @@ type Jobs interface {
 	// one that cursor names; it begins with 0 and ends with no slices. A key is kept for as
 	// long as a report in one of them was sealed to it.
 	Slices(ctx context.Context, cursor int64, n int) (slices []segment.Slice, next int64, err error)
-	// Leftover lists the slices of one file that was named before a time and has slices
-	// that ended: all that still wait in it, to be moved. None if there is no such file.
+	// Leftover lists slices that wait, to be moved into one new file: of files that were
+	// named before a time and have slices that ended, and of small ones where there are
+	// many, the oldest first, so that a trickle keeps neither large files nor many. None of
+	// a job that is leased: its worker reads them where they are.
 	Leftover(ctx context.Context, before time.Time) ([]segment.Slice, error)
-	// Move names slices elsewhere. The new file is durable. Those that ended meanwhile
-	// are left out, and the file has its tombstone if none is left; those that were moved
-	// already are no error.
+	// Move names slices elsewhere. The new file is durable. Those that ended meanwhile or
+	// are of a job that is leased now are left out, and the file has its tombstone if none
+	// is left; those that were moved already are no error.
 	Move(ctx context.Context, places []Place) error
 }

@@ -35,7 +35,7 @@ type Replay interface {
 	AggregatedIDs(ctx context.Context, task dap.TaskID, low, high dap.ReportID, n int) ([]dap.ReportID, error)
 	// Mend puts right the damage of that Sum, from the ids of its files in ascending
 	// order. ErrMismatch if they are not those, which what the rows have of the files
-	// proves; ErrNotFound if there is no such damage. The segments that wait may be
+	// proves; ErrNotFound if there is no such damage. The jobs that wait may be
 	// claimed at once.
 	Mend(ctx context.Context, task dap.TaskID, sum [32]byte, ids []dap.ReportID) error
 }

@@ -92,8 +92,8 @@ type Tasks interface {
 	// Again is harmless.
 	Retire(ctx context.Context, task dap.TaskID, now time.Time) error
 	// Sweep erases at most n rows of a retired task, and the files that they name, and
-	// says whether there are more: segments (reports that nobody finished count as
-	// dropped), replay runs, resources, batches with their shares. The task's counts and
+	// says whether there are more: slices (reports that nobody finished count as
+	// dropped), jobs, replay runs, resources, batches with their shares. The task's counts and
 	// the ledger of releases stay.
 	Sweep(ctx context.Context, task dap.TaskID, n int) (more bool, err error)
 }

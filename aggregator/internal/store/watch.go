@@ -8,10 +8,10 @@ import (
 )
 
 // Counts are a task's ledger of reports. At rest Acknowledged = Aggregated + the sum of
-// Rejected + what waits in segments.
+// Rejected + what waits.
 type Counts struct {
 	Acknowledged uint64                     // reports in committed logs (duplicates included); helper: in answered jobs
-	Waiting      uint64                     // in segments not yet finished
+	Waiting      uint64                     // in slices not yet finished
 	Aggregated   uint64                     // verified, new and folded
 	Collected    uint64                     // in released batches
 	Rejected     map[dap.ReportError]uint64 // after the acknowledgement
@@ -41,7 +41,7 @@ type Damage struct {
 // Levels are reports at the leader, over all tasks.
 type Levels struct {
 	Failing, Parked, SetAside uint64
-	// the first acknowledgement of what waits in segments; zero: none, or not known
+	// the first acknowledgement of what waits in slices; zero: none, or not known
 	Oldest time.Time
 }
 
@@ -56,7 +56,7 @@ type Copied struct {
 
 // Stuck is one piece of work that keeps failing or was set aside.
 type Stuck struct {
-	Segment     string
+	Job         int64
 	Reports     uint64
 	Attempts    int
 	Quarantined bool

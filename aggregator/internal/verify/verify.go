@@ -7,7 +7,7 @@
 // stays in the [Batch], in memory, and nowhere else: after a crash it is computed again
 // from what was sealed (docs/data-model.md). So is, without a crash, what a batch of
 // large vectors holds beyond the task's Held blocks: memory does not grow with a job,
-// whoever made it. A leader's own segments are smaller.
+// whoever made it. A leader's own jobs are smaller.
 //
 // Which refusal is which (DAP-18 sections 4.5.3.2 and 4.5.3.3), in the order of the
 // checks, cheapest first:

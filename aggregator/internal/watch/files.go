@@ -27,8 +27,8 @@ func Files(ctx context.Context, fsys disk.FS, s Damage, tasks *task.Table, missi
 		return f, fmt.Errorf("watch: %w", err)
 	}
 	if set != nil {
-		f.LostSegments, f.LostLogs, f.LostRuns = set.Segments, set.Logs, set.Runs
-		f.LostOthers = set.Files - set.Segments - set.Logs - set.Runs
+		f.LostSlices, f.LostLogs, f.LostRuns = set.Slices, set.Logs, set.Runs
+		f.LostOthers = set.Files - set.Slices - set.Logs - set.Runs
 	}
 	logs, err := s.Damages(ctx)
 	if err != nil {

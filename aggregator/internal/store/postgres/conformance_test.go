@@ -53,19 +53,6 @@ type rest struct{ store.Leader }
 func (rest) BeginLogs(context.Context, []segment.Begun) error   { return nil }
 func (rest) BegunLogs(context.Context) ([]segment.Begun, error) { return nil, nil }
 
-// The suite has jobs of one segment each as yet.
-func (p partial) SaveSent(ctx context.Context, j *store.SegmentJob, sent *store.Sent, expires time.Time) error {
-	return p.rest.SaveSent(ctx, j, sent, expires)
-}
-
-func (p partial) Shared(ctx context.Context, j *store.SegmentJob, location string) (bool, error) {
-	return p.rest.Shared(ctx, j, location)
-}
-
-func (p partial) Sent(ctx context.Context, task dap.TaskID) ([]store.InFlight, error) {
-	return p.rest.Sent(ctx, task)
-}
-
 // harness is a schema whose replicas are the handles.
 type harness struct {
 	*pgtest.Schema

@@ -199,7 +199,7 @@ func TestBackOff(t *testing.T) {
 		t.Fatal("claimed before its time")
 	}
 	stuck, err := l.next().Stuck(ctx, task.ID)
-	want := store.Stuck{Segment: fmt.Sprintf("job %d", j.ID), Reports: 6, Attempts: 1, Why: "peer is down", Next: l.now.Add(time.Hour).UTC()}
+	want := store.Stuck{Job: j.ID, Reports: 6, Attempts: 1, Why: "peer is down", Next: l.now.Add(time.Hour).UTC()}
 	if is(t, err, nil); len(stuck) != 1 || stuck[0] != want {
 		t.Fatalf("stuck is %+v", stuck)
 	}

@@ -3,7 +3,6 @@ package postgres
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -22,11 +21,11 @@ func (s *Store) Stuck(ctx context.Context, id dap.TaskID) (out []store.Stuck, er
 		}
 		return tx.Each("stuck-jobs", []any{t.row}, func(r pgdb.Row) error {
 			var x store.Stuck
-			var row, next int64
-			if err := r.Scan(&row, &x.Reports, &x.Attempts, &x.Quarantined, &x.Parked, &x.Why, &next); err != nil {
+			var next int64
+			if err := r.Scan(&x.Job, &x.Reports, &x.Attempts, &x.Quarantined, &x.Parked, &x.Why, &next); err != nil {
 				return err
 			}
-			if x.Segment = fmt.Sprintf("job %d", row); !x.Quarantined && !x.Parked {
+			if !x.Quarantined && !x.Parked {
 				x.Next = time.Unix(0, next).UTC()
 			}
 			out = append(out, x)

@@ -26,6 +26,7 @@ type auditor struct {
 	retired map[int64]bool   // tasks
 	runs    []auditRun
 	files   map[string]int64 // size by name
+	objects map[string]int64 // least size by name
 }
 
 type batchKey struct {
@@ -63,7 +64,7 @@ func (b *auditBatch) String() string {
 // Audit implements [store.Engine]. It reads every run file and so takes time in
 // proportion to all reports ever aggregated; the store stays usable meanwhile.
 func (s *Store) Audit(ctx context.Context) ([]string, error) {
-	a := &auditor{s: s, byID: make(map[batchKey]int), retired: make(map[int64]bool), files: make(map[string]int64)}
+	a := &auditor{s: s, byID: make(map[batchKey]int), retired: make(map[int64]bool), files: make(map[string]int64), objects: make(map[string]int64)}
 	if err := s.view(ctx, "audit", a.rows); err != nil {
 		return nil, err
 	}
@@ -119,8 +120,10 @@ func (a *auditor) rows(tx *database.Tx) error {
 	for _, c := range []struct{ statement, problem string }{
 		{"audit-unledgered", "task %v: resource %s is ready without an entry in the ledger"},
 		{"audit-holds", "task %v: collection %s holds a batch that it cannot have"},
-		{"audit-lost-segments", "task %v: segment %s waits for a closed batch"},
-		{"audit-answers", "task %v: segment %s keeps other answers of the helper than its step tells"},
+		{"audit-lost-jobs", "task %v: job %s waits for a closed batch"},
+		{"audit-lost-slices", "task %v: reports of the closed bucket %s wait"},
+		{"audit-jobs", "task %v: job %s has another number of reports than its slices"},
+		{"audit-answers", "task %v: job %s keeps other answers of the helper than its step tells"},
 		{"audit-stray-noise", "task %v: noise %s is of no release"},
 		{"audit-kept", "task %v: a noised share is kept of resource %s, which was not released"},
 		{"audit-frozen", "task %v: the batch frozen by collection %s changed"},
@@ -304,17 +307,18 @@ func (a *auditor) readFiles(tx *database.Tx) error {
 	if err != nil {
 		return err
 	}
-	for _, statement := range []string{"audit-segments", "audit-noise"} {
-		err := tx.Each(statement, nil, func(r database.Row) error {
-			var name string
-			var size int64
-			err := r.Scan(&name, &size)
-			a.files[name] = size
-			return err
-		})
-		if err != nil {
-			return err
-		}
+	err = tx.Each("audit-noise", nil, func(r database.Row) error {
+		var name string
+		var size int64
+		err := r.Scan(&name, &size)
+		a.files[name] = size
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := a.readSlices(tx); err != nil {
+		return err
 	}
 	return tx.Each("audit-runs", nil, func(r database.Row) error {
 		var run auditRun
@@ -326,6 +330,31 @@ func (a *auditor) readFiles(tx *database.Tx) error {
 		if !a.retired[run.task] {
 			a.runs = append(a.runs, run)
 		}
+		return nil
+	})
+}
+
+// readSlices checks that the files of waiting reports are as long as their slices want.
+func (a *auditor) readSlices(tx *database.Tx) error {
+	err := tx.Each("audit-objects", nil, func(r database.Row) error {
+		var name string
+		err := r.Scan(&name)
+		a.objects[name] = 0
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return tx.Each("audit-slices", nil, func(r database.Row) error {
+		id, m, err := a.s.readSlice(r)
+		if err != nil {
+			return err
+		}
+		if err := m.Check(); err != nil {
+			a.add("slice %d: %v", id, err)
+			return nil
+		}
+		a.objects[m.Object] = max(a.objects[m.Object], m.End())
 		return nil
 	})
 }
@@ -412,6 +441,17 @@ func (a *auditor) checkFiles(ctx context.Context) (map[string]string, error) {
 			return nil, fmt.Errorf("store: audit: %w", err)
 		case e.Size != size:
 			broken[name] = fmt.Sprintf("%d bytes, should have %d", e.Size, size)
+		}
+	}
+	for name, least := range a.objects {
+		e, err := a.s.opt.FS.Stat(name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			broken[name] = "named, but missing"
+		case err != nil:
+			return nil, fmt.Errorf("store: audit: %w", err)
+		case e.Size < least:
+			broken[name] = fmt.Sprintf("%d bytes, should have %d at least", e.Size, least)
 		}
 	}
 	sums := make(map[int64]dap.Checksum) // of a task's runs

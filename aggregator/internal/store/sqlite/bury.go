@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"path"
 
-	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/service/database"
 )
@@ -74,33 +73,4 @@ func (s *Store) removeAll(names []string) error {
 		}
 	}
 	return disk.Remove(s.opt.FS, there...)
-}
-
-// TakeBack implements [store.Embedded].
-func (s *Store) TakeBack(ctx context.Context, segments []segment.Meta) (waiting uint64, err error) {
-	s.burial.Lock() // or it would remove files whose tombstones end here
-	defer s.burial.Unlock()
-	err = s.update(ctx, "take-back", func(tx *database.Tx) error {
-		waiting = 0
-		for _, m := range segments {
-			t, err := s.task(m.TaskID)
-			if err != nil {
-				return err
-			}
-			if _, err := tx.Exec("count-acknowledged", t.row, m.Count); err != nil {
-				return err
-			}
-			queued, err := t.putSegment(tx, m)
-			if err != nil {
-				return err
-			}
-			if queued {
-				waiting += uint64(m.Count)
-			} else if _, err := tx.Exec("put-tombstone", m.Name); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return waiting, err
 }

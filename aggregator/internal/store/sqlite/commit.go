@@ -14,18 +14,18 @@ import (
 	"github.com/starling-agg/starling/internal/service/database"
 )
 
-// CommitSegment implements [store.Leader].
-func (s *Store) CommitSegment(ctx context.Context, j *store.SegmentJob, c *store.Commit) error {
+// FinishJob implements [store.Jobs].
+func (s *Store) FinishJob(ctx context.Context, j *store.Job, c *store.Commit) error {
 	t, err := s.live(j.Task)
 	if err != nil {
 		return err
 	}
 	if c.Task != j.Task {
-		return errors.New("store: commit-segment: commit of another task")
+		return errors.New("store: finish-job: commit of another task")
 	}
 	for _, b := range c.Batches {
 		if b != j.Batch {
-			return errors.New("store: commit-segment: not the batch of the segment")
+			return errors.New("store: finish-job: not the batch of the job")
 		}
 	}
 	// Looked at before the work as well, so that a worker that lost its lease does none.
@@ -36,22 +36,18 @@ func (s *Store) CommitSegment(ctx context.Context, j *store.SegmentJob, c *store
 	if err != nil {
 		return err
 	}
-	return s.settle(ctx, "commit-segment", t, c, nil, func(tx *database.Tx, total commits.Tally) error {
+	return s.settle(ctx, "finish-job", t, c, nil, func(tx *database.Tx, total commits.Tally) error {
 		l, err := fence(tx, j)
 		if err != nil {
 			return err
 		}
 		if n := total.Sum(); n != l.reports {
-			return fmt.Errorf("the commit accounts for %d of the segment's %d reports", n, l.reports)
-		}
-		if err := l.dropAnswers(tx); err != nil {
-			return err
+			return fmt.Errorf("the commit accounts for %d of the job's %d reports", n, l.reports)
 		}
 		if err := t.heard(tx, c.Conduct); err != nil {
 			return err
 		}
-		_, err = tx.Exec("drop-segment", l.id)
-		return err
+		return l.end(tx, "")
 	})
 }
 

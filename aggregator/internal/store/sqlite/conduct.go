@@ -72,17 +72,17 @@ func (t *task) heard(tx *database.Tx, said *store.Conduct) error {
 	return t.hear(tx, c, hold, said.Now)
 }
 
-// Park implements [store.Leader].
-func (s *Store) Park(ctx context.Context, j *store.SegmentJob, why string, now time.Time) error {
+// ParkJob implements [store.Jobs].
+func (s *Store) ParkJob(ctx context.Context, j *store.Job, why string, now time.Time) error {
 	if why == "" {
 		return errors.New("store: park: no reason")
 	}
-	return s.update(ctx, "park", func(tx *database.Tx) error {
+	return s.update(ctx, "park-job", func(tx *database.Tx) error {
 		l, err := fence(tx, j)
 		if err != nil {
 			return err
 		}
-		if _, err = tx.Exec("park-segment", l.id, why); err != nil {
+		if _, err = tx.Exec("park-job", l.id, why); err != nil {
 			return err
 		}
 		return s.taskByRow(l.task).turned(tx, why, now)
@@ -124,7 +124,7 @@ func (s *Store) Holds(ctx context.Context) (holds []store.Hold, err error) {
 
 // Resume implements [store.Leader].
 func (s *Store) Resume(ctx context.Context, tasks []dap.TaskID, drop bool) (reports uint64, err error) {
-	type segment struct {
+	type job struct {
 		leased
 		why string
 	}
@@ -141,9 +141,9 @@ func (s *Store) Resume(ctx context.Context, tasks []dap.TaskID, drop bool) (repo
 				return err
 			}
 		}
-		var parked []segment
-		err := tx.Each("parked-segments", nil, func(r database.Row) error {
-			var x segment
+		var parked []job
+		err := tx.Each("parked-jobs", nil, func(r database.Row) error {
+			var x job
 			err := r.Scan(&x.id, &x.task, &x.reports, &x.step, &x.why)
 			if chosen[x.task] != nil {
 				parked = append(parked, x)
@@ -156,15 +156,12 @@ func (s *Store) Resume(ctx context.Context, tasks []dap.TaskID, drop bool) (repo
 		for _, x := range parked {
 			reports += x.reports
 			if !drop {
-				if _, err := tx.Exec("unpark-segment", x.id); err != nil {
+				if _, err := tx.Exec("unpark-job", x.id); err != nil {
 					return err
 				}
 				continue
 			}
-			if err := x.dropAnswers(tx); err != nil {
-				return err
-			}
-			if _, err := tx.Exec("quarantine-segment", x.id, "given up: "+x.why); err != nil {
+			if err := x.end(tx, "given up: "+x.why); err != nil {
 				return err
 			}
 			if err := reject(tx, chosen[x.task], dap.ReportDropped, x.reports); err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/lost"
+	"github.com/starling-agg/starling/aggregator/internal/payload"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/sqlite"
@@ -71,21 +72,22 @@ func (s *story) live(mem *disktest.Mem, fail *disk.Failpoints) (err error) {
 	if err != nil {
 		return err
 	}
-	room := &lost.Room{
-		FS: mem, Newest: func() uint64 { return 1 }, Again: segment.NewWaiting(mem, "inbox", st).Holds, Failpoints: fail,
+	waiting := &segment.Waiting{
+		FS: mem, Inbox: "inbox", Committer: st, Rows: st.Slices, MaxBytes: segment.DefaultBytes, MaxReports: 1,
 	}
-	if _, err := room.Sweep(ctx, named, "segments", "runs"); err != nil {
+	room := &lost.Room{FS: mem, Newest: func() uint64 { return 1 }, Again: waiting.Holds, Failpoints: fail}
+	if _, err := room.Sweep(ctx, named, "slices", "runs"); err != nil {
 		return err
 	}
 	if err := s.kept(mem); err != nil {
 		return err
 	}
-	inbox, err := segment.OpenInbox(context.Background(), mem, st, segment.InboxOptions{})
+	inbox, err := segment.OpenInbox(context.Background(), mem, st, segment.InboxOptions{JobReports: 1})
 	if err != nil {
 		return err
 	}
 	defer inbox.Close()
-	sorter, err := segment.NewSorter(inbox, segment.SorterOptions{})
+	sorter, err := segment.NewSorter(inbox, segment.SorterOptions{MaxReports: 1})
 	if err != nil {
 		return err
 	}
@@ -104,12 +106,12 @@ func (s *story) live(mem *disktest.Mem, fail *disk.Failpoints) (err error) {
 	return s.audit(st, "at the end")
 }
 
-// kept demands that a crash leaves no whole segment for a person to judge: there was no
+// kept demands that a crash leaves no copy of slices for a person to judge: there was no
 // other damage.
 func (s *story) kept(mem *disktest.Mem) error {
 	files, err := lost.List(mem)
 	for _, f := range files {
-		if strings.HasPrefix(f.Name, "segments/") {
+		if strings.HasPrefix(f.Name, "slices/") {
 			s.t.Errorf("after a crash %s is lost", f.Name)
 		}
 	}
@@ -169,36 +171,59 @@ func (s *story) lead(ctx context.Context, st store.Engine, mem *disktest.Mem, in
 
 func (s *story) work(ctx context.Context, st store.Engine, mem *disktest.Mem) error {
 	for {
-		jobs, err := st.ClaimSegments(ctx, storetest.Epoch, time.Minute, 2)
+		jobs, err := st.ClaimJobs(ctx, storetest.Epoch, time.Minute, 1, store.Most{Bytes: 1 << 20, Reports: 1})
 		if err != nil || len(jobs) == 0 {
 			return err
 		}
 		for _, j := range jobs {
-			sent := &store.Sent{Accepted: make([]byte, (j.Segment.Count+7)/8), Digest: j.Segment.Sum}
+			sent := &store.Sent{Accepted: make([]byte, (j.Reports()+7)/8), Digest: j.Slices[0].Sum}
 			if err := st.SaveSent(ctx, j, sent, storetest.Epoch.Add(time.Minute)); err != nil {
 				return err
 			}
-			seg, err := segment.Open(mem, j.Segment)
+			reports, err := segment.OpenSlices(ctx, payload.OpenFiles(mem), j.Slices)
 			if err != nil {
 				return err
 			}
 			var numbers []int
-			for i := range seg.Len() {
+			for i := range reports.Len() {
 				for n := range reportsTold {
-					if storetest.ReportID(n) == dap.ReportID(seg.ReportID(i)) {
+					if storetest.ReportID(n) == dap.ReportID(reports.ReportID(i)) {
 						numbers = append(numbers, n)
 					}
 				}
 			}
 			c := storetest.Commit(s.t, s.leader, []store.Batch{j.Batch}, []dap.Time{10}, [][]int{numbers})
-			if err := st.CommitSegment(ctx, j, c); err != nil {
+			if err := st.FinishJob(ctx, j, c); err != nil {
 				return err
 			}
-			if err := segment.Remove(mem, j.Segment.Name); err != nil {
+			if err := tidy(ctx, st, mem); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// tidy moves what is left of files, and removes these.
+func tidy(ctx context.Context, st store.Engine, mem *disktest.Mem) error {
+	list, err := st.Leftover(ctx, time.Now().Add(time.Hour))
+	if err != nil {
+		return err
+	}
+	if len(list) > 0 {
+		files := payload.OpenFiles(mem)
+		moved, err := segment.MoveSlices(ctx, files, files, segment.ObjectName("slices"), list)
+		if err != nil {
+			return err
+		}
+		var places []store.Place
+		for i := range list {
+			places = append(places, store.Place{From: list[i], To: moved[i]})
+		}
+		if err := st.Move(ctx, places); err != nil {
+			return err
+		}
+	}
+	return st.Bury(ctx)
 }
 
 // help answers a leader's jobs and its request for a share.
@@ -377,7 +402,7 @@ func TestPowerLossAtEveryFailpoint(t *testing.T) {
 	s.ends()
 	hits := learn.Hits()
 	for _, name := range []string{
-		"store.commit-log.before-commit", "store.commit-segment.after-commit", "store.merge-runs.before-commit",
+		"store.commit-log.before-commit", "store.finish-job.after-commit", "store.move-slices.before-commit", "store.merge-runs.before-commit",
 		"store.commit-job.before-commit", "store.release.after-commit", "store.freeze.before-commit",
 		segment.FailRunAfterWrite, sqlite.FailNoiseAfterWrite,
 	} {

@@ -154,7 +154,7 @@ func sizeOf(fsys disk.FS, name string) (int64, error) {
 }
 
 // companions are the directories that no one has files in before there is a database.
-var companions = []string{"keys", "runs", "segments", "inbox"}
+var companions = []string{"keys", "runs", "slices", "inbox"}
 
 // strayFiles names a directory beside the database that has files, or "".
 func (s *Store) strayFiles() (string, error) {

@@ -10,6 +10,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/internal/payload"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/sqlite"
@@ -114,26 +115,27 @@ func segmentLife(b *testing.B, fsys disk.FS, reports int) {
 	}
 	done := 0
 	for done < reports {
-		jobs, err := st.ClaimSegments(ctx, storetest.Epoch, time.Hour, 1)
+		jobs, err := st.ClaimJobs(ctx, storetest.Epoch, time.Hour, 1, store.Most{Bytes: segment.DefaultBytes, Reports: segment.DefaultReports})
 		if err != nil || len(jobs) == 0 {
 			b.Fatalf("%d reports done, %v", done, err)
 		}
 		j := jobs[0]
-		seg, err := segment.Open(fsys, j.Segment)
+		r, err := segment.OpenSlices(ctx, payload.OpenFiles(fsys), j.Slices)
 		if err != nil {
 			b.Fatal(err)
 		}
-		c := &store.Commit{Task: task.ID, Batches: []store.Batch{j.Batch}, Candidates: make([]store.Candidate, seg.Len())}
+		c := &store.Commit{Task: task.ID, Batches: []store.Batch{j.Batch}, Candidates: make([]store.Candidate, r.Len())}
 		for i := range c.Candidates {
-			c.Candidates[i] = store.Candidate{ID: dap.ReportID(seg.ReportID(i)), Time: 1, Report: int32(i)}
+			c.Candidates[i] = store.Candidate{ID: dap.ReportID(r.ReportID(i)), Time: 1, Report: int32(i)}
 		}
 		c.Fold = func([]dap.ReportError) ([]*vdaf.AggShare, error) {
 			return []*vdaf.AggShare{task.VDAF.NewAggShare()}, nil
 		}
-		if err := st.CommitSegment(ctx, j, c); err != nil {
+		if err := st.FinishJob(ctx, j, c); err != nil {
 			b.Fatal(err)
 		}
-		done += seg.Len()
+		done += r.Len()
+		r.Close()
 	}
 	if err := st.Bury(ctx); err != nil {
 		b.Fatal(err)

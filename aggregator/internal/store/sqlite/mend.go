@@ -175,7 +175,7 @@ func (s *Store) Hurry(ctx context.Context, task dap.TaskID) error {
 		return err
 	}
 	return s.update(ctx, "hurry", func(tx *database.Tx) error {
-		_, err := tx.Exec("hurry-segments", t.row)
+		_, err := tx.Exec("hurry-jobs", t.row)
 		return err
 	})
 }
@@ -209,7 +209,7 @@ func (s *Store) renew(ctx context.Context, t *task, b *openTask, set []segment.D
 				return err
 			}
 		}
-		_, err = tx.Exec("hurry-segments", t.row)
+		_, err = tx.Exec("hurry-jobs", t.row)
 		return err
 	})
 	if err != nil {
@@ -224,27 +224,6 @@ func (s *Store) renew(ctx context.Context, t *task, b *openTask, set []segment.D
 	}
 	b.follow(moved)
 	return nil
-}
-
-// Sent implements [store.Leader].
-func (s *Store) Sent(ctx context.Context, task dap.TaskID) (out []store.InFlight, err error) {
-	t, err := s.task(task)
-	if err != nil {
-		return nil, err
-	}
-	err = s.view(ctx, "sent", func(tx *database.Tx) error {
-		out = nil
-		return tx.Each("sent-segments", []any{t.row}, func(r database.Row) error {
-			x := store.InFlight{Segment: segment.Meta{TaskID: task}}
-			m := &x.Segment
-			var sum []byte
-			err := r.Scan(&m.Name, &m.Size, &sum, &m.Duplicates, &m.Bucket, &m.Count, &x.Accepted)
-			m.Sum = segment.Sum(sum)
-			out = append(out, x)
-			return err
-		})
-	})
-	return out, err
 }
 
 // answersAtOnce bounds the responses that are in memory together.

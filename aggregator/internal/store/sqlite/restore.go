@@ -34,7 +34,7 @@ func (s *Store) closeAll(tx *database.Tx) error {
 	for _, t := range s.tasks {
 		var unfinished uint64
 		for _, of := range []struct{ list, drop string }{
-			{"sweep-segments", "drop-segment"}, {"sweep-runs", "sweep-run"}, {"sweep-noise", "drop-noise"},
+			{"sweep-slices", "drop-slice"}, {"sweep-jobs", "drop-job"}, {"sweep-runs", "sweep-run"}, {"sweep-noise", "drop-noise"},
 		} {
 			_, reports, err := dropListed(tx, of.list, of.drop, t.row, math.MaxInt32)
 			if err != nil {

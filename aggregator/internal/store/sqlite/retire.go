@@ -87,7 +87,7 @@ func (s *Store) Sweep(ctx context.Context, id dap.TaskID, n int) (more bool, err
 		left := n
 		var unfinished uint64 // reports that nobody finished count as dropped
 		for _, of := range []struct{ list, drop string }{
-			{"sweep-segments", "drop-segment"}, {"sweep-runs", "sweep-run"}, {"sweep-noise", "drop-noise"},
+			{"sweep-slices", "drop-slice"}, {"sweep-jobs", "drop-job"}, {"sweep-runs", "sweep-run"}, {"sweep-noise", "drop-noise"},
 		} {
 			rows, reports, err := dropListed(tx, of.list, of.drop, t.row, left)
 			if err != nil {

@@ -67,7 +67,7 @@ func TestRetiredRules(t *testing.T) {
 		"UPDATE task SET aggregated = aggregated - 1",
 		"UPDATE task SET collected = collected + 1",
 		"INSERT INTO batch (task, bucket) VALUES (1, 77)",
-		"INSERT INTO segment (name, size, sum, duplicates, task, bucket, reports) VALUES ('x', 1, zeroblob(32), 0, 1, 1, 1)",
+		"INSERT INTO slice (object, start, size, sum, task, bucket, reports, duplicates, pieces) VALUES ((SELECT max(id) FROM object), 1, 1, zeroblob(32), 1, 1, 1, 0, x'00')",
 		"INSERT INTO run (task, low, high, name, ids, size, sum, digest) VALUES (1, zeroblob(16), zeroblob(16), 'x', 1, 1, zeroblob(32), zeroblob(32))",
 		"INSERT INTO resource (task, kind, resource_id, digest, created) VALUES (1, 1, 'x', zeroblob(32), 0)",
 		"INSERT INTO release (task, kind, resource_id, first, last, count, checksum, debit) VALUES (1, 2, 'x', 90, 90, 9, zeroblob(32), '')",
@@ -103,7 +103,7 @@ func TestAuditSeesWrongRetirement(t *testing.T) {
 		{false, "UPDATE task SET swept = 1", "rows of it are left"},
 		{true, "INSERT INTO generation (task, kind, digest, deleted) VALUES (1, 1, zeroblob(32), 1)", "rows of it are left"},
 		{true, "UPDATE task SET acknowledged = acknowledged + 1", "accounted for"},
-		{false, "UPDATE segment SET name = 'segments/none.seg'", "missing"},
+		{false, "UPDATE object SET name = 'inbox/none.log'", "missing"},
 	} {
 		mem := retired(t, lived(t), c.sweep)
 		if problems := audit(mem.Crash()); len(problems) > 0 {

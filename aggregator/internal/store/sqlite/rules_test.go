@@ -86,15 +86,107 @@ func TestRulesOfTheSchema(t *testing.T) {
 		"INSERT INTO run SELECT 99, task, low, high, name, ids, size, sum, digest FROM run LIMIT 1", // a file named twice
 		"UPDATE run SET low = high, high = low",                                                     // a range the wrong way round
 		"UPDATE run SET low = x'00'",
-		"INSERT INTO segment (name, size, sum, duplicates, task, bucket, reports) VALUES ('x', 1, zeroblob(32), 0, 9, 1, 1)",           // no such task
-		"INSERT INTO reseal (task, kind, resource_id, whose, former, latter, at) VALUES (1, 2, 'x', 0, zeroblob(32), zeroblob(32), 0)", // never released
-		"INSERT INTO data_key (serial, first, until) VALUES (1, 0, 10), (2, 9, 20)",                                                    // of one time
+		"INSERT INTO slice (object, start, size, sum, task, bucket, reports, duplicates, pieces) VALUES ((SELECT max(id) FROM object), 1, 1, zeroblob(32), 9, 1, 1, 0, x'00')", // no such task
+		"INSERT INTO reseal (task, kind, resource_id, whose, former, latter, at) VALUES (1, 2, 'x', 0, zeroblob(32), zeroblob(32), 0)",                                         // never released
+		"INSERT INTO data_key (serial, first, until) VALUES (1, 0, 10), (2, 9, 20)",                                                                                            // of one time
 		"INSERT INTO data_key (serial, first, until) VALUES (1, 10, 10)",
 		"INSERT INTO kept (resource, data_key, sealed_to, asked, peer, box) VALUES (1, 77, zeroblob(32), x'', '', x'')", // under no key
 		"INSERT INTO resource (task, kind, resource_id, digest, created) SELECT task, kind, 'other', digest, 0 FROM resource",
 	} {
 		if err := change(t, mem, statement); !errors.Is(err, database.ErrConstraint) {
 			t.Errorf("%s: %v", statement, err)
+		}
+	}
+}
+
+// sliced is the disk of a store that has two files of slices: slices 101 and 102 of the
+// first, and 103 of the second, of task 1 and bucket 30. Job 101 has the first and the
+// third.
+func sliced(t *testing.T) *disktest.Mem {
+	mem := lived(t)
+	for _, statement := range []string{
+		"INSERT INTO object (id, name, slices, since) VALUES (101, 'inbox/1.log', 2, 0), (102, 'inbox/2.log', 1, 0)",
+		"INSERT INTO slice (id, object, start, size, sum, task, bucket, reports, duplicates, pieces) VALUES " +
+			"(101, 101, 64, 100, zeroblob(32), 1, 30, 3, 0, x'406401'), (102, 101, 200, 100, zeroblob(32), 1, 30, 3, 0, x'00'), (103, 102, 64, 100, zeroblob(32), 1, 30, 3, 0, x'00')",
+		"INSERT INTO job (id, task, bucket, reports) VALUES (101, 1, 30, 6)",
+		"UPDATE slice SET job = 101 WHERE id IN (101, 103)",
+	} {
+		if err := change(t, mem, statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	return mem
+}
+
+// TestRulesOfSlices: a job takes slices of its own, as long as it was not sent; a slice's
+// reports do not change; a file that is named has an end.
+func TestRulesOfSlices(t *testing.T) {
+	mem := sliced(t)
+	refused := func(statements ...string) {
+		t.Helper()
+		for _, statement := range statements {
+			if err := change(t, mem, statement); !errors.Is(err, database.ErrConstraint) {
+				t.Errorf("%s: %v", statement, err)
+			}
+		}
+	}
+	taken := func(statement string) {
+		t.Helper()
+		if err := change(t, mem, statement); err != nil {
+			t.Errorf("%s: %v", statement, err)
+		}
+	}
+	refused(
+		"INSERT INTO slice (object, start, size, sum, task, bucket, reports, duplicates, pieces) VALUES (101, 64, 1, zeroblob(32), 1, 30, 1, 0, x'00')", // named twice
+		"INSERT INTO slice (object, start, size, sum, task, bucket, reports, duplicates, pieces) VALUES (99, 64, 1, zeroblob(32), 1, 30, 1, 0, x'00')",  // no such file
+		"INSERT INTO object (name, slices, since) VALUES ('inbox/1.log', 1, 0)",
+		"UPDATE slice SET reports = 4 WHERE id = 102",
+		"UPDATE slice SET sum = randomblob(32) WHERE id = 102",
+		"UPDATE slice SET job = 7 WHERE id = 102", // no such job
+		"DELETE FROM job",
+		"DELETE FROM object WHERE id = 101",
+		"UPDATE job SET sent_digest = zeroblob(32), sent_accepted = x'0000'", // more bits than reports
+		"UPDATE job SET state = 1, parked = 1",
+	)
+	taken("INSERT INTO job (id, task, bucket, reports) VALUES (102, 1, 31, 3)")
+	refused("UPDATE slice SET job = 102 WHERE id = 102") // of another bucket
+	taken("UPDATE slice SET job = NULL WHERE id = 103")
+	taken("UPDATE slice SET job = 101 WHERE id = 103")
+	taken("UPDATE job SET sent_digest = zeroblob(32), sent_accepted = x'3f' WHERE id = 101")
+	refused("UPDATE slice SET job = 101 WHERE id = 102", "UPDATE slice SET job = NULL WHERE id = 103")
+}
+
+// TestEndOfObjects: a file goes when its last slice ends, or is moved, and not before.
+func TestEndOfObjects(t *testing.T) {
+	mem := sliced(t)
+	for _, c := range []struct{ statement, ended string }{
+		{"DELETE FROM slice WHERE id = 101", ""},
+		{"INSERT INTO object (id, name, slices, since) VALUES (103, 'slices/a.obj', 2, 0)", ""},
+		{"UPDATE slice SET object = 103, start = 500 WHERE id = 102", "inbox/1.log"},
+		{"UPDATE slice SET object = 103, start = 700 WHERE id = 103", "inbox/2.log"},
+		{"DELETE FROM slice WHERE id = 103", ""},
+		{"DELETE FROM slice WHERE id = 102", "slices/a.obj"},
+	} {
+		if err := change(t, mem, c.statement); err != nil {
+			t.Fatalf("%s: %v", c.statement, err)
+		}
+		for _, name := range []string{"inbox/1.log", "inbox/2.log", "slices/a.obj"} {
+			// fails where there is one
+			err := change(t, mem, "INSERT INTO tombstone (name) VALUES ('"+name+"')")
+			if name == c.ended && !errors.Is(err, database.ErrConstraint) {
+				t.Errorf("%s: %s does not end: %v", c.statement, name, err)
+			}
+			if err == nil {
+				err = change(t, mem, "DELETE FROM tombstone WHERE name = '"+name+"'")
+			} else if name != c.ended {
+				t.Errorf("%s: %s ends: %v", c.statement, name, err)
+			}
+			if name == c.ended {
+				err = change(t, mem, "DELETE FROM tombstone WHERE name = '"+name+"'")
+			}
+			if err != nil {
+				t.Error(err)
+			}
 		}
 	}
 }
@@ -123,16 +215,17 @@ func TestAuditSeesWrongRows(t *testing.T) {
 		t.Fatalf("nothing was changed, but the audit says %q", problems)
 	}
 	for statement, want := range map[string]string{
-		"UPDATE task SET acknowledged = acknowledged + 1": "accounted for",
-		"UPDATE task SET collected = collected - 1":       "closed batches have",
-		"UPDATE segment SET reports = reports - 1":        "accounted for",
+		"UPDATE task SET acknowledged = acknowledged + 1":           "accounted for",
+		"UPDATE task SET collected = collected - 1":                 "closed batches have",
+		"DELETE FROM slice":                                         "accounted for",
+		"INSERT INTO job (task, bucket, reports) VALUES (1, 30, 9)": "another number of reports than its slices",
 		"UPDATE batch SET verified = 0, first_time = NULL, last_time = NULL, share = NULL, sum = NULL WHERE bucket = 20": "frozen by collection",
 		"UPDATE resource SET answer_sum = zeroblob(32) WHERE state = 1":                                                  "its response is not what was written",
 		"UPDATE resource SET response = x'00' WHERE state = 1":                                                           "its response is not what was written",
 		"UPDATE batch SET closed = 1, share = NULL, sum = NULL WHERE bucket = 30":                                        "closed without a release",
 		"DELETE FROM run WHERE id = (SELECT max(id) FROM run)":                                                           "replay runs have",
-		"UPDATE segment SET size = size + 1":                                                                             "should have",
-		"UPDATE segment SET name = 'segments/none.seg'":                                                                  "missing",
+		"UPDATE slice SET pieces = x'4090d00303'":                                                                        "should have",
+		"UPDATE object SET name = 'inbox/none.log'":                                                                      "missing",
 		"UPDATE resource SET state = 1, response = x'00', answer_sum = zeroblob(32) WHERE state = 0":                     "ledger",
 		"UPDATE resource SET state = 2, problem = '{}' WHERE state = 0":                                                  "holds a batch",
 		"UPDATE hold SET first = 5, last = 12":                                                                           "holds a batch",
@@ -238,7 +331,7 @@ func TestLeasesAreVoidAfterOpening(t *testing.T) {
 	if len(fresh) != 1 || fresh[0].Lease.Attempts != 2 {
 		t.Fatalf("claimed %+v", fresh)
 	}
-	err := w.Store.CommitSegment(context.Background(), old, w.CommitOf(task, old))
+	err := w.Store.FinishJob(context.Background(), old, w.CommitOf(task, old))
 	if !errors.Is(err, store.ErrStaleLease) {
 		t.Fatalf("a lease of an earlier life: %v", err)
 	}

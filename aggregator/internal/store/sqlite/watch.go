@@ -135,7 +135,7 @@ func (s *Store) Stuck(ctx context.Context, task dap.TaskID) (out []store.Stuck, 
 		return tx.Each("stuck", []any{t.row}, func(r database.Row) error {
 			var x store.Stuck
 			var next int64
-			if err := r.Scan(&x.Segment, &x.Reports, &x.Attempts, &x.Quarantined, &x.Parked, &x.Why, &next); err != nil {
+			if err := r.Scan(&x.Job, &x.Reports, &x.Attempts, &x.Quarantined, &x.Parked, &x.Why, &next); err != nil {
 				return err
 			}
 			if !x.Quarantined && !x.Parked {
@@ -167,7 +167,7 @@ func (s *Store) Levels(ctx context.Context) (l store.Levels, err error) {
 func (s *Store) LiveFiles(ctx context.Context) (names []string, err error) {
 	err = s.view(ctx, "live-files", func(tx *database.Tx) error {
 		names = nil
-		for _, statement := range []string{"live-segments", "live-runs"} {
+		for _, statement := range []string{"live-objects", "live-runs"} {
 			err := tx.Each(statement, nil, func(r database.Row) error {
 				var name string
 				err := r.Scan(&name)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/datakey"
+	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/disk"
@@ -22,8 +23,8 @@ func init() {
 // lost.
 var transactionOf = map[string]string{
 	"SaveTime": "save-time", "HoldTask": "hold-task", "Resume": "resume", "NoteDataKey": "note-data-key", "EndDataKey": "end-data-key",
-	"CommitLog": "commit-log", "ForgetLog": "forget-log", "SaveSent": "save-sent", "CommitSegment": "commit-segment",
-	"Quarantine": "quarantine", "Park": "park", "RetrySegment": "retry-segment", "Bury": "drop-tombstones", "Create": "create-resource",
+	"CommitLog": "commit-log", "ForgetLog": "forget-log", "SaveSent": "save-sent", "FinishJob": "finish-job", "Move": "move-slices",
+	"QuarantineJob": "quarantine-job", "ParkJob": "park-job", "RetryJob": "retry-job", "Bury": "drop-tombstones", "Create": "create-resource",
 	"Drain": "drain", "Freeze": "freeze", "Release": "release", "Delete": "delete-resource", "Withdraw": "delete-resource",
 	"Fail": "fail-resource", "CommitJob": "commit-job", "Advance": "advance-job", "AddRefused": "add-refused", "Retire": "retire-task",
 	"Sweep": "sweep-task", "Register": "register", "CloseTask": "close-task",
@@ -66,7 +67,7 @@ func testAskedAgain(t *testing.T, h Harness, lost bool) {
 		t.Helper()
 		again(name, want, func() (any, error) { return nil, call() })
 	}
-	claim := func() *store.SegmentJob {
+	claim := func() *store.Job {
 		t.Helper()
 		w.Now = w.Now.Add(time.Minute) // a lease that a lost call holds has ended
 		return w.Claim(1)[0]
@@ -88,15 +89,16 @@ func testAskedAgain(t *testing.T, h Harness, lost bool) {
 	key := datakey.Record{Serial: 1, From: Epoch, Until: Epoch.Add(time.Hour)}
 	do("NoteDataKey", nil, func() error { return w.Store.NoteDataKey(ctx, datakey.SetID{1}, key) })
 	do("EndDataKey", nil, func() error { return w.Store.EndDataKey(ctx, 1) })
-	do("CommitLog", nil, func() error { return w.Store.CommitLog(ctx, disk.LogID{1}, nil, nil, nil) })
+	do("CommitLog", nil, func() error {
+		return w.Store.CommitLog(ctx, segment.Begun{ID: disk.LogID{1}, File: "inbox/1.log"}, nil, &segment.LogDamage{File: "inbox/1.log", Bytes: 1}, nil)
+	})
 	do("ForgetLog", nil, func() error { return w.Store.ForgetLog(ctx, disk.LogID{1}) })
 
-	// Four segments: one is committed, one set aside, one parked and one given back.
+	// Four jobs: one is committed, one set aside, one parked and one given back.
 	for n := range 4 {
-		w.Upload(lead, dap.Time(10+n), 6*n, 6*n+5)
+		w.log(lead, dap.Time(10+n), 6*n, 6*n+5)
 	}
-	w.Sort()
-	var j *store.SegmentJob
+	var j *store.Job
 	sent := &store.Sent{Accepted: make([]byte, 1), Digest: [32]byte{1}}
 	do("SaveSent", nil, func() error {
 		j = claim()
@@ -106,24 +108,39 @@ func testAskedAgain(t *testing.T, h Harness, lost bool) {
 	if j.Sent == nil || j.Sent.Digest != sent.Digest {
 		t.Errorf("sent is %+v", j.Sent)
 	}
-	numbers := w.Numbers(j.Segment)
-	do("CommitSegment", store.ErrStaleLease, func() error {
-		c := Commit(t, lead, []store.Batch{j.Batch}, []dap.Time{dap.Time(j.Segment.Bucket)}, [][]int{numbers})
-		return w.Store.CommitSegment(ctx, j, c)
+	var places []store.Place
+	for _, s := range j.Slices {
+		to := s
+		to.Object = "slices/a.obj"
+		places = append(places, store.Place{From: s, To: to})
+	}
+	w.ok(w.Store.RetryJob(ctx, j, w.Now, "why"))
+	content, err := disk.ReadFile(h.FS(), j.Slices[0].Object, 1<<20)
+	w.ok(err)
+	w.ok(disk.WriteFile(h.FS(), "slices/a.obj", content))
+	do("Move", nil, func() error { return w.Store.Move(ctx, places) })
+	j = claim()
+	if j.Slices[0].Object != "slices/a.obj" {
+		t.Errorf("moved to %s", j.Slices[0].Object)
+	}
+	numbers := w.Numbers(j)
+	do("FinishJob", store.ErrStaleLease, func() error {
+		c := Commit(t, lead, []store.Batch{j.Batch}, []dap.Time{dap.Time(j.Slices[0].Bucket)}, [][]int{numbers})
+		return w.Store.FinishJob(ctx, j, c)
 	})
 	j = claim()
-	do("Quarantine", store.ErrStaleLease, func() error { return w.Store.Quarantine(ctx, j, dap.InvalidMessage, "why") })
+	do("QuarantineJob", store.ErrStaleLease, func() error { return w.Store.QuarantineJob(ctx, j, dap.InvalidMessage, "why") })
 	j = claim()
-	do("Park", store.ErrStaleLease, func() error { return w.Store.Park(ctx, j, "why", w.Now) })
+	do("ParkJob", store.ErrStaleLease, func() error { return w.Store.ParkJob(ctx, j, "why", w.Now) })
 	j = claim()
-	do("RetrySegment", store.ErrStaleLease, func() error { return w.Store.RetrySegment(ctx, j, w.Now, "why") })
+	do("RetryJob", store.ErrStaleLease, func() error { return w.Store.RetryJob(ctx, j, w.Now, "why") })
 	reports, err := w.Store.Resume(ctx, []dap.TaskID{lead.ID}, false)
 	if w.ok(err); reports != 6 {
 		t.Errorf("%d reports go on, want 6", reports)
 	}
 	again("Resume", nil, func() (any, error) { return w.Store.Resume(ctx, []dap.TaskID{lead.ID}, false) })
 	j = claim()
-	w.ok(w.Store.CommitSegment(ctx, j, w.CommitOf(lead, j)))
+	w.ok(w.Store.FinishJob(ctx, j, w.CommitOf(lead, j)))
 	do("Bury", nil, func() error { return w.Store.Bury(ctx) })
 	w.Work(lead)
 	w.CountsAre(lead, store.Counts{Acknowledged: 24, Aggregated: 18, Rejected: map[dap.ReportError]uint64{dap.InvalidMessage: 6}})

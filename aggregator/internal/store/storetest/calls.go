@@ -47,14 +47,14 @@ func (p *play) upload(proc *process, task *store.Task) func() {
 func (p *play) claim(proc *process) func() {
 	now := p.w.Now
 	return func() {
-		jobs, err := proc.store.ClaimSegments(context.Background(), now, time.Minute, 2)
+		jobs, err := proc.store.ClaimJobs(context.Background(), now, time.Minute, 2, most)
 		p.fine(err)
 		proc.jobs = append(proc.jobs, jobs...)
 	}
 }
 
 // take takes a job that the process believes to hold; nil where there is none.
-func (p *play) take(proc *process) *store.SegmentJob {
+func (p *play) take(proc *process) *store.Job {
 	if len(proc.jobs) == 0 {
 		return nil
 	}
@@ -70,7 +70,7 @@ func (p *play) sent(proc *process) func() {
 		return func() {}
 	}
 	return func() {
-		sent := &store.Sent{Accepted: make([]byte, (j.Segment.Count+7)/8), Digest: j.Segment.Sum}
+		sent := &store.Sent{Accepted: make([]byte, (j.Reports()+7)/8), Digest: j.Slices[0].Sum}
 		err := proc.store.SaveSent(context.Background(), j, sent, now.Add(time.Minute))
 		p.fine(err, store.ErrStaleLease)
 		if err == nil {
@@ -89,11 +89,11 @@ func (p *play) giveUp(proc *process) func() {
 		var err error
 		switch how {
 		case 0:
-			err = proc.store.Quarantine(context.Background(), j, dap.ReportDropped, "drawn")
+			err = proc.store.QuarantineJob(context.Background(), j, dap.ReportDropped, "drawn")
 		case 1:
-			err = proc.store.Park(context.Background(), j, "drawn", now)
+			err = proc.store.ParkJob(context.Background(), j, "drawn", now)
 		default:
-			err = proc.store.RetrySegment(context.Background(), j, now.Add(time.Second), "drawn")
+			err = proc.store.RetryJob(context.Background(), j, now.Add(time.Second), "drawn")
 		}
 		p.fine(err, store.ErrStaleLease)
 	}
@@ -111,22 +111,17 @@ func (p *play) commit(who int) func() {
 		if j.Task != task.ID {
 			task = p.lead[1]
 		}
-		seg, err := segment.Open(p.w.h.FS(), j.Segment)
+		numbers, err := p.w.numbers(j.Slices)
 		if err != nil {
 			return // another process has finished it
 		}
-		var numbers []int
-		for i := range seg.Len() {
-			numbers = append(numbers, number(dap.ReportID(seg.ReportID(i))))
-		}
-		seg.Close()
-		c := Commit(p.t, task, []store.Batch{j.Batch}, []dap.Time{dap.Time(j.Segment.Bucket)}, [][]int{numbers})
+		c := Commit(p.t, task, []store.Batch{j.Batch}, []dap.Time{dap.Time(j.Slices[0].Bucket)}, [][]int{numbers})
 		fold := c.Fold
 		c.Fold = func(verdict []dap.ReportError) ([]*vdaf.AggShare, error) {
 			begin()
 			return fold(verdict)
 		}
-		err = proc.store.CommitSegment(context.Background(), j, c)
+		err = proc.store.FinishJob(context.Background(), j, c)
 		wait()
 		p.fine(err, store.ErrStaleLease)
 	}

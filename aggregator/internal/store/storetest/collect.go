@@ -94,7 +94,7 @@ func testDrainFreezeRelease(t *testing.T, h Harness) {
 	w.Upload(task, 10, 8, 9)
 	w.Sort()
 	if jobs := w.Claim(4); len(jobs) != 0 {
-		t.Fatal("a segment of a frozen bucket was claimed")
+		t.Fatal("a slice of a frozen bucket was claimed")
 	}
 	w.dead(0)
 	w.Reopen(t)
@@ -114,16 +114,16 @@ func testDrainFreezeRelease(t *testing.T, h Harness) {
 	w.ok(err)
 	w.Once(got, 0, 7)
 	if jobs := w.Claim(4); len(jobs) != 0 {
-		t.Fatal("a segment of a closed bucket was claimed")
+		t.Fatal("a slice of a closed bucket was claimed")
 	}
 	w.dead(1)
 	w.Upload(task, 10, 10, 12) // later still
-	w.Upload(task, 11, 13, 13) // of another bucket
+	w.Upload(task, 11, 13, 13) // of another bucket, in the same log
 	w.Sort()
-	w.dead(1)
+	w.dead(0)
 	w.Work(task)
 	if jobs := w.Claim(4); len(jobs) != 0 {
-		t.Fatal("a segment of a closed bucket was claimed")
+		t.Fatal("a slice of a closed bucket was claimed")
 	}
 	w.CountsAre(task, store.Counts{
 		Acknowledged: 14, Aggregated: 9, Collected: 8, Rejected: map[dap.ReportError]uint64{dap.BatchCollected: 5},
@@ -131,7 +131,7 @@ func testDrainFreezeRelease(t *testing.T, h Harness) {
 	w.Audit()
 }
 
-// dead demands that so many segment files lost their rows since the last call, and that
+// dead demands that so many files of reports lost their rows since the last call, and that
 // they are buried.
 func (w *World) dead(want int) {
 	w.t.Helper()
@@ -166,7 +166,7 @@ func testFreezeWaits(t *testing.T, h Harness) {
 	}
 	_, err = w.Store.Freeze(ctx, r, sel)
 	w.is(err, store.ErrBusy)
-	w.ok(w.Store.CommitSegment(ctx, job, w.CommitOf(task, job)))
+	w.ok(w.Store.FinishJob(ctx, job, w.CommitOf(task, job)))
 	if f := w.Hold(r); f.Count != 8 {
 		t.Fatalf("frozen at %d, want 8", f.Count)
 	}
@@ -396,7 +396,7 @@ func testLeaderSelectedHolds(t *testing.T, h Harness) {
 	}
 	_, _, err := w.Store.Drain(ctx, c)
 	w.is(err, store.ErrTooSmall)
-	// A batch that is held takes no further segments.
+	// A batch that is held takes no further jobs.
 	w.add(task, 10, 12, 14)
 	batches, err := w.Store.Batches(ctx, task.ID, 9)
 	w.ok(err)

@@ -21,7 +21,7 @@ const faultOdds = 12
 
 // reads are the calls that faults spare: to ask again is all that there is to do about
 // them.
-var reads = []string{"Counts", "Batches", "Resource", "PendingResources", "ReleasesAfter", "Ledger", "SegmentsOfLog", "BegunLogs", "BeginLogs",
+var reads = []string{"Counts", "Batches", "Resource", "PendingResources", "ReleasesAfter", "Ledger", "LogFate", "BegunLogs", "BeginLogs",
 	"Registration", "Registrations"}
 
 // faulty returns the handle behind faults, drawn from rng.

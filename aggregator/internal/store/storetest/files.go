@@ -14,7 +14,7 @@ func init() {
 }
 
 // testFilesWaitForTheirRows: files go that have a tombstone, and those alone, also while
-// the transaction is still to come that names what was just written: a segment, and the
+// the transaction is still to come that names what was just written: a copy of slices, and the
 // noise of a release, which a later one leans on.
 func testFilesWaitForTheirRows(t *testing.T, h Harness) {
 	ctx := context.Background()
@@ -23,10 +23,12 @@ func testFilesWaitForTheirRows(t *testing.T, h Harness) {
 	w.Upload(task, 10, 0, 5)
 	w.Sort()
 	for _, j := range w.Claim(4) {
-		w.ok(w.Store.CommitSegment(ctx, j, w.CommitOf(task, j)))
+		w.ok(w.Store.FinishJob(ctx, j, w.CommitOf(task, j)))
 	}
 	w.dead(1)
 	bury := func() { w.ok(w.Store.Bury(ctx)) }
+	w.Upload(task, 10, 6, 11)
+	w.Reopen(t) // what another life has left is copied
 	w.through(&via{do: func(method string, call func(store.Engine) error) error {
 		if method == "CommitLog" {
 			bury()
@@ -35,10 +37,7 @@ func testFilesWaitForTheirRows(t *testing.T, h Harness) {
 			}
 		}
 		return call(w.Store)
-	}}, func() {
-		w.Upload(task, 10, 6, 11)
-		w.Sort()
-	})
+	}}, w.Sort)
 	w.dead(0)
 	w.Work(task)
 	w.CountsAre(task, store.Counts{Acknowledged: 12, Aggregated: 12})

@@ -9,15 +9,15 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// segment uploads n new reports of a task and claims them, which must be one segment; nil
+// single uploads n new reports of a task and claims them, which must be one job; nil
 // where they cannot be claimed.
-func (w *World) segment(task *store.Task, bucket dap.Time, from, n int) *store.SegmentJob {
+func (w *World) single(task *store.Task, bucket dap.Time, from, n int) *store.Job {
 	w.t.Helper()
 	w.Upload(task, bucket, from, from+n-1)
 	w.Sort()
 	jobs := w.Claim(2)
 	if len(jobs) > 1 {
-		w.t.Fatalf("%d segments", len(jobs))
+		w.t.Fatalf("%d jobs", len(jobs))
 	}
 	if len(jobs) == 0 {
 		return nil
@@ -27,12 +27,12 @@ func (w *World) segment(task *store.Task, bucket dap.Time, from, n int) *store.S
 
 // answered commits a job that the peer has answered. What its verdicts are is another
 // matter than whose fault they are, so that all are refused, which needs no share.
-func (w *World) answered(task *store.Task, j *store.SegmentJob, refused uint64) {
+func (w *World) answered(task *store.Task, j *store.Job, refused uint64) {
 	w.t.Helper()
 	c := Commit(w.t, task, []store.Batch{j.Batch}, nil, make([][]int, 1))
-	c.Rejected = map[dap.ReportError]uint64{dap.VDAFVerifyError: uint64(j.Segment.Count)}
-	c.Conduct = &store.Conduct{Asked: uint64(j.Segment.Count), Refused: refused, Now: w.Now}
-	w.ok(w.Store.CommitSegment(context.Background(), j, c))
+	c.Rejected = map[dap.ReportError]uint64{dap.VDAFVerifyError: uint64(j.Reports())}
+	c.Conduct = &store.Conduct{Asked: uint64(j.Reports()), Refused: refused, Now: w.Now}
+	w.ok(w.Store.FinishJob(context.Background(), j, c))
 }
 
 // held is what holds the only task that may be held, or nil.
@@ -63,7 +63,7 @@ func testHoldAfterRefusedJobs(t *testing.T, h Harness) {
 			if w.held(task) != nil {
 				t.Fatalf("held after %d of %d refused jobs", i, n)
 			}
-			w.ok(w.Store.Park(ctx, w.segment(task, 10, at, 2), "a definite refusal", w.Now))
+			w.ok(w.Store.ParkJob(ctx, w.single(task, 10, at, 2), "a definite refusal", w.Now))
 			at += 2
 			w.Reopen(t)
 		}
@@ -72,11 +72,11 @@ func testHoldAfterRefusedJobs(t *testing.T, h Harness) {
 		}
 	}
 	refuse(store.FirstTurned)
-	if j := w.segment(task, 10, at, 1); j != nil {
-		t.Fatal("claimed a segment of a held task")
+	if j := w.single(task, 10, at, 1); j != nil {
+		t.Fatal("claimed a job of a held task")
 	}
 	at++
-	if j := w.segment(other, 10, 0, 3); j == nil || j.Task != other.ID {
+	if j := w.single(other, 10, 0, 3); j == nil || j.Task != other.ID {
 		t.Fatal("another task is held too")
 	} else {
 		w.answered(other, j, 0)
@@ -89,16 +89,16 @@ func testHoldAfterRefusedJobs(t *testing.T, h Harness) {
 		t.Fatalf("resumed %d, %v; %+v", n, err, w.held(task))
 	}
 	if done := w.Work(task); done != store.FirstTurned+1 {
-		t.Fatalf("%d segments", done)
+		t.Fatalf("%d jobs", done)
 	}
 	// One answer, and it takes more refusals in a row.
-	w.answered(task, w.segment(task, 10, at, 2), 0)
+	w.answered(task, w.single(task, 10, at, 2), 0)
 	at += 2
 	for range store.RowTurned - 1 {
-		w.ok(w.Store.Park(ctx, w.segment(task, 10, at, 2), "a definite refusal", w.Now))
+		w.ok(w.Store.ParkJob(ctx, w.single(task, 10, at, 2), "a definite refusal", w.Now))
 		at += 2
 	}
-	w.answered(task, w.segment(task, 10, at, 2), 0) // which breaks the row
+	w.answered(task, w.single(task, 10, at, 2), 0) // which breaks the row
 	at += 2
 	refuse(store.RowTurned)
 	w.Audit()
@@ -112,7 +112,7 @@ func testHoldAfterRefusedReports(t *testing.T, h Harness) {
 	at := 0
 	job := func(refused uint64) { // of 5 reports
 		t.Helper()
-		w.answered(task, w.segment(task, 10, at, 5), refused)
+		w.answered(task, w.single(task, 10, at, 5), refused)
 		at += 5
 	}
 	// jobs of which these numbers are refused, and the others whole
@@ -139,8 +139,8 @@ func testHoldAfterRefusedReports(t *testing.T, h Harness) {
 	if held := w.held(task); held == nil || held.Person || !strings.Contains(held.Why, "51 of the last 100") {
 		t.Fatalf("after 51 of 100: %+v", held)
 	}
-	if j := w.segment(task, 10, at, 1); j != nil {
-		t.Fatal("claimed a segment of a held task")
+	if j := w.single(task, 10, at, 1); j != nil {
+		t.Fatal("claimed a job of a held task")
 	}
 	w.Audit()
 }
@@ -156,8 +156,8 @@ func testHoldByPerson(t *testing.T, h Harness) {
 	if held := w.held(task); held == nil || !held.Person || held.Why != "we move" || !held.Since.Equal(w.Now) {
 		t.Fatalf("held: %+v", held)
 	}
-	if j := w.segment(task, 10, 0, 4); j != nil {
-		t.Fatal("claimed a segment of a held task")
+	if j := w.single(task, 10, 0, 4); j != nil {
+		t.Fatal("claimed a job of a held task")
 	}
 	if err := w.Store.HoldTask(ctx, task.ID, "", w.Now); err == nil {
 		t.Fatal("held without a reason")

@@ -43,7 +43,7 @@ func InterleaveHelper(t *testing.T, seeds int, open func(t *testing.T) Harness) 
 // A process is what has one handle, and what it believes to hold.
 type process struct {
 	store store.Engine
-	jobs  []*store.SegmentJob
+	jobs  []*store.Job
 }
 
 // A play is one list of calls. Inside the callback of a call, the other process makes one.

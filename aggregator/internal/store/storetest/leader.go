@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -32,7 +34,7 @@ func init() {
 	tests["HoldAfterRefusedJobs"] = testHoldAfterRefusedJobs
 	tests["HoldAfterRefusedReports"] = testHoldAfterRefusedReports
 	tests["HoldByPerson"] = testHoldByPerson
-	tests["ReplayAcrossSegments"] = testReplayAcrossSegments
+	tests["ReplayAcrossJobs"] = testReplayAcrossJobs
 	tests["CommitAccountsForAll"] = testCommitAccountsForAll
 	tests["FailedFoldChangesNothing"] = testFailedFoldChangesNothing
 	tests["ManyRuns"] = testManyRuns
@@ -48,7 +50,7 @@ func testLeaderWholeWay(t *testing.T, h Harness) {
 	w.Sort()
 	w.CountsAre(task, store.Counts{Acknowledged: 15, Waiting: 15})
 	if done := w.Work(task); done != 3 {
-		t.Fatalf("%d segments, want 3", done)
+		t.Fatalf("%d jobs, want 3", done)
 	}
 	w.CountsAre(task, store.Counts{Acknowledged: 15, Aggregated: 15})
 
@@ -212,13 +214,12 @@ func testLogsCommitOnce(t *testing.T, h Harness) {
 	ctx := context.Background()
 	task := Task(t, dap.TimeInterval, 1)
 	w := NewWorld(t, h, task)
-	log := disk.LogID{1}
-	done, err := w.Store.SegmentsOfLog(ctx, log)
-	w.ok(err)
-	if done {
-		t.Fatal("a log is done before it came")
+	fate := func(log segment.Begun, want segment.Fate) {
+		t.Helper()
+		if got, err := w.Store.LogFate(ctx, log); got != want || err != nil {
+			t.Fatalf("the fate of %s is %d, want %d: %v", log.File, got, want, err)
+		}
 	}
-	metas := []segment.Meta{{Name: "segments/a.seg", TaskID: task.ID, Bucket: 3, Count: 4, Size: 100, Duplicates: 2}}
 	begun := func(want ...segment.Begun) {
 		t.Helper()
 		logs, err := w.Store.BegunLogs(ctx)
@@ -228,31 +229,35 @@ func testLogsCommitOnce(t *testing.T, h Harness) {
 			t.Fatalf("begun are %v, want %v", logs, want)
 		}
 	}
-	first, next := segment.Begun{ID: log, File: "inbox/1.log"}, segment.Begun{ID: disk.LogID{3}, File: "inbox/3.log"}
+	first, next := segment.Begun{ID: disk.LogID{1}, File: "inbox/1.log"}, segment.Begun{ID: disk.LogID{3}, File: "inbox/3.log"}
+	slice := segment.Slice{
+		Object: first.File, TaskID: task.ID, Bucket: 3, Count: 4, Duplicates: 2, Sum: segment.Sum{1}, Came: 7,
+		Pieces: []segment.Piece{{Offset: 64, Length: 120, Count: 3}, {Offset: 400, Length: 40, Count: 1}},
+	}
+	list := []segment.Slice{slice}
+	fate(first, segment.Unsorted)
 	begun()
 	w.ok(w.Store.BeginLogs(ctx, []segment.Begun{first}))
 	w.ok(w.Store.BeginLogs(ctx, []segment.Begun{first}))
 	begun(first)
-	if done, err = w.Store.SegmentsOfLog(ctx, log); err != nil || done {
-		t.Fatal("a log that takes uploads counts as done", err)
-	}
-	w.ok(w.Store.CommitLog(ctx, log, metas, nil, []segment.Begun{next}))
+	fate(first, segment.Unsorted)
+	w.ok(w.Store.CommitLog(ctx, first, list, nil, []segment.Begun{next}))
 	begun(next)
-	w.ok(w.Store.CommitLog(ctx, log, metas, nil, nil))
+	w.ok(w.Store.CommitLog(ctx, first, list, nil, nil))
 	w.ok(w.Store.BeginLogs(ctx, []segment.Begun{first}))
 	begun(next) // what is sorted is not begun again
-	if done, err = w.Store.SegmentsOfLog(ctx, log); err != nil || !done {
-		t.Fatal(done, err)
-	}
+	fate(first, segment.Named)
+	fate(segment.Begun{File: first.File}, segment.Named) // whatever has become of its header
+	fate(segment.Begun{ID: first.ID}, segment.Named)
 	want := store.Counts{Acknowledged: 6, Waiting: 4, Rejected: map[dap.ReportError]uint64{dap.ReportReplayed: 2}}
 	w.CountsAre(task, want)
 	live, err := w.Store.LiveFiles(ctx)
 	w.ok(err)
-	if !slices.Contains(live, "segments/a.seg") {
+	if !slices.Contains(live, first.File) {
 		t.Fatalf("live files are %v", live)
 	}
 	jobs := w.Claim(5)
-	if len(jobs) != 1 || jobs[0].Segment != metas[0] {
+	if len(jobs) != 1 || !reflect.DeepEqual(jobs[0].Slices, list) {
 		t.Fatalf("claimed %+v", jobs)
 	}
 	problems, err := w.Store.Audit(ctx)
@@ -260,11 +265,33 @@ func testLogsCommitOnce(t *testing.T, h Harness) {
 	if len(problems) != 1 {
 		t.Fatalf("one file is missing, but the audit says %q", problems)
 	}
-	err = w.Store.CommitLog(ctx, disk.LogID{2}, []segment.Meta{{Name: "x", TaskID: dap.TaskID{9}, Count: 1, Size: 1}}, nil, nil)
-	w.is(err, store.ErrNotFound)
-	if done, err = w.Store.SegmentsOfLog(ctx, disk.LogID{2}); err != nil || done {
-		t.Fatal("a log that failed counts as done", err)
+	second := segment.Begun{ID: disk.LogID{2}, File: "inbox/2.log"}
+	foreign := slice
+	foreign.Object, foreign.TaskID = second.File, dap.TaskID{9}
+	w.is(w.Store.CommitLog(ctx, second, []segment.Slice{foreign}, nil, nil), segment.ErrForeign)
+	fate(second, segment.Unsorted)
+
+	// What is whole of a damaged log lies elsewhere.
+	moved := slice
+	moved.Object, moved.Sum = "slices/2.obj", segment.Sum{2}
+	lost := &segment.LogDamage{File: second.File, Bytes: 9, Records: 1, Reports: map[segment.TaskID]int{segment.TaskID(task.ID): 5}, Exact: true}
+	w.ok(w.Store.CommitLog(ctx, second, []segment.Slice{moved}, lost, nil))
+	fate(second, segment.Replaced)
+	want.Acknowledged, want.Waiting, want.Rejected = 17, 8, map[dap.ReportError]uint64{dap.ReportReplayed: 4, dap.ReportDropped: 5}
+	w.CountsAre(task, want)
+	w.ok(w.Store.ForgetLog(ctx, second.ID))
+	fate(second, segment.Unsorted)
+
+	// One that has nothing goes at once, and is forgotten with its file.
+	w.ok(disk.WriteFile(h.FS(), next.File, []byte("a log")))
+	w.ok(w.Store.CommitLog(ctx, next, nil, nil, nil))
+	fate(next, segment.Named)
+	w.ok(w.Store.Bury(ctx))
+	fate(next, segment.Unsorted)
+	if _, err := h.FS().Stat(next.File); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the log of nothing: %v", err)
 	}
+	begun()
 }
 
 func testLeasesFence(t *testing.T, h Harness) {
@@ -298,12 +325,12 @@ func testLeasesFence(t *testing.T, h Harness) {
 		t.Fatalf("claimed after the lease ran out: %+v", fresh)
 	}
 	w.is(w.Store.SaveSent(ctx, old[0], &store.Sent{Accepted: []byte{1}}, w.Now), store.ErrStaleLease)
-	w.is(w.Store.RetrySegment(ctx, old[0], w.Now, "x"), store.ErrStaleLease)
-	w.is(w.Store.Quarantine(ctx, old[0], dap.InvalidMessage, "x"), store.ErrStaleLease)
-	w.is(w.Store.CommitSegment(ctx, old[0], w.CommitOf(task, old[0])), store.ErrStaleLease)
+	w.is(w.Store.RetryJob(ctx, old[0], w.Now, "x"), store.ErrStaleLease)
+	w.is(w.Store.QuarantineJob(ctx, old[0], dap.InvalidMessage, "x"), store.ErrStaleLease)
+	w.is(w.Store.FinishJob(ctx, old[0], w.CommitOf(task, old[0])), store.ErrStaleLease)
 	w.CountsAre(task, store.Counts{Acknowledged: 6, Waiting: 6})
-	w.ok(w.Store.CommitSegment(ctx, fresh[0], w.CommitOf(task, fresh[0])))
-	w.is(w.Store.CommitSegment(ctx, fresh[0], w.CommitOf(task, fresh[0])), store.ErrStaleLease)
+	w.ok(w.Store.FinishJob(ctx, fresh[0], w.CommitOf(task, fresh[0])))
+	w.is(w.Store.FinishJob(ctx, fresh[0], w.CommitOf(task, fresh[0])), store.ErrStaleLease)
 	w.CountsAre(task, store.Counts{Acknowledged: 6, Aggregated: 6})
 	w.Audit()
 }
@@ -315,13 +342,13 @@ func testRetryBacksOff(t *testing.T, h Harness) {
 	w.Upload(task, 10, 0, 5)
 	w.Sort()
 	job := w.Claim(1)[0]
-	w.ok(w.Store.RetrySegment(ctx, job, w.Now.Add(time.Hour), "peer is down"))
+	w.ok(w.Store.RetryJob(ctx, job, w.Now.Add(time.Hour), "peer is down"))
 	if jobs := w.Claim(1); len(jobs) != 0 {
 		t.Fatal("claimed before its time")
 	}
 	stuck, err := w.Store.Stuck(ctx, task.ID)
 	w.ok(err)
-	want := store.Stuck{Segment: job.Segment.Name, Reports: 6, Attempts: 1, Why: "peer is down", Next: w.Now.Add(time.Hour).UTC()}
+	want := store.Stuck{Job: job.ID, Reports: 6, Attempts: 1, Why: "peer is down", Next: w.Now.Add(time.Hour).UTC()}
 	if len(stuck) != 1 || stuck[0] != want {
 		t.Fatalf("stuck is %+v, want %+v", stuck, want)
 	}
@@ -394,10 +421,10 @@ func testSentSteps(t *testing.T, h Harness) {
 			t.Fatalf("sent is %+v", got)
 		}
 		if end == "commit" {
-			w.ok(w.Store.CommitSegment(ctx, job, &store.Commit{Task: task.ID, Batches: []store.Batch{job.Batch},
-				Rejected: map[dap.ReportError]uint64{dap.VDAFVerifyError: uint64(job.Segment.Count)}}))
+			w.ok(w.Store.FinishJob(ctx, job, &store.Commit{Task: task.ID, Batches: []store.Batch{job.Batch},
+				Rejected: map[dap.ReportError]uint64{dap.VDAFVerifyError: uint64(job.Reports())}}))
 		} else {
-			w.ok(w.Store.Quarantine(ctx, job, dap.ReportDropped, "no more"))
+			w.ok(w.Store.QuarantineJob(ctx, job, dap.ReportDropped, "no more"))
 		}
 		w.Audit()
 	}
@@ -410,7 +437,7 @@ func testQuarantine(t *testing.T, h Harness) {
 	w.Upload(task, 10, 0, 5)
 	w.Sort()
 	job := w.Claim(1)[0]
-	w.ok(w.Store.Quarantine(ctx, job, dap.InvalidMessage, "cannot be rebuilt"))
+	w.ok(w.Store.QuarantineJob(ctx, job, dap.InvalidMessage, "cannot be rebuilt"))
 	w.CountsAre(task, store.Counts{Acknowledged: 6, Rejected: map[dap.ReportError]uint64{dap.InvalidMessage: 6}})
 	w.Now = w.Now.Add(time.Hour)
 	if jobs := w.Claim(1); len(jobs) != 0 {
@@ -434,8 +461,8 @@ func testPark(t *testing.T, h Harness) {
 		w.Upload(task, 10, int(before.Acknowledged), int(before.Acknowledged)+5)
 		w.Sort()
 		job := w.Claim(1)[0]
-		w.ok(w.Store.Park(ctx, job, "a wrong answer", w.Now))
-		w.is(w.Store.Park(ctx, job, "a wrong answer", w.Now), store.ErrStaleLease)
+		w.ok(w.Store.ParkJob(ctx, job, "a wrong answer", w.Now))
+		w.is(w.Store.ParkJob(ctx, job, "a wrong answer", w.Now), store.ErrStaleLease)
 		w.Audit()
 		w.Reopen(t)
 		w.Now = w.Now.Add(1000 * time.Hour)
@@ -447,7 +474,7 @@ func testPark(t *testing.T, h Harness) {
 		if n := len(stuck); n == 0 || !stuck[n-1].Parked || stuck[n-1].Quarantined || stuck[n-1].Why != "a wrong answer" || stuck[n-1].Reports != 6 {
 			t.Fatalf("stuck is %+v", stuck)
 		}
-		if files, err := w.Store.LiveFiles(ctx); err != nil || !slices.Contains(files, job.Segment.Name) {
+		if files, err := w.Store.LiveFiles(ctx); err != nil || !slices.Contains(files, job.Slices[0].Object) {
 			t.Fatalf("live are %q, %v", files, err)
 		}
 		n, err := w.Store.Resume(ctx, []dap.TaskID{task.ID}, drop)
@@ -460,12 +487,12 @@ func testPark(t *testing.T, h Harness) {
 		}
 		if drop {
 			w.CountsAre(task, store.Counts{Acknowledged: 12, Aggregated: 6, Rejected: map[dap.ReportError]uint64{dap.ReportDropped: 6}})
-			if dead := w.unnamed(); !slices.Contains(dead, job.Segment.Name) {
+			if dead := w.unnamed(); !slices.Contains(dead, job.Slices[0].Object) {
 				t.Fatalf("dead are %q", dead)
 			}
 			w.dead(1)
 		} else if done := w.Work(task); done != 1 {
-			t.Fatalf("%d segments", done)
+			t.Fatalf("%d jobs", done)
 		}
 		w.Audit()
 		w.close()
@@ -476,16 +503,16 @@ func testParkedBatchIsPassedOver(t *testing.T, h Harness) {
 	ctx := context.Background()
 	task := Task(t, dap.LeaderSelected, 1)
 	w := NewWorld(t, h, task)
-	var jobs []*store.SegmentJob
+	var jobs []*store.Job
 	for i, n := range []int{3, 6, 6} { // the first two go into one batch, which overshoots, the last into another
 		w.Upload(task, dap.Time(10+i), 10*i, 10*i+n-1)
 		w.Sort()
 		jobs = append(jobs, w.Claim(1)...)
 	}
 	if jobs[0].Batch != jobs[1].Batch || jobs[1].Batch == jobs[2].Batch {
-		t.Fatal("the segments are not where this test wants them")
+		t.Fatal("the jobs are not where this test wants them")
 	}
-	w.ok(w.Store.CommitSegment(ctx, jobs[1], w.CommitOf(task, jobs[1])))
+	w.ok(w.Store.FinishJob(ctx, jobs[1], w.CommitOf(task, jobs[1])))
 	drain := func(name string) (dap.BatchID, uint64, error) {
 		sel, waiting, err := w.Store.Drain(ctx, w.Ask(task, name, nil))
 		return sel.ID, waiting, err
@@ -493,12 +520,12 @@ func testParkedBatchIsPassedOver(t *testing.T, h Harness) {
 	if id, waiting, err := drain("first"); err != nil || id != jobs[0].Batch.ID || waiting != 3 {
 		t.Fatalf("the batch with its minimum is not drained: %d wait, %v", waiting, err)
 	}
-	w.ok(w.Store.Park(ctx, jobs[0], "a wrong answer", w.Now))
+	w.ok(w.Store.ParkJob(ctx, jobs[0], "a wrong answer", w.Now))
 	for _, name := range []string{"first", "second"} { // one that holds the batch, and one that looks for one
 		_, _, err := drain(name)
 		w.is(err, store.ErrTooSmall)
 	}
-	w.ok(w.Store.CommitSegment(ctx, jobs[2], w.CommitOf(task, jobs[2])))
+	w.ok(w.Store.FinishJob(ctx, jobs[2], w.CommitOf(task, jobs[2])))
 	if id, waiting, err := drain("first"); err != nil || id != jobs[2].Batch.ID || waiting != 0 {
 		t.Fatalf("a batch that waits for nobody is passed over too: %d wait, %v", waiting, err)
 	}
@@ -512,12 +539,12 @@ func testParkedBatchIsPassedOver(t *testing.T, h Harness) {
 	w.Audit()
 }
 
-func testReplayAcrossSegments(t *testing.T, h Harness) {
+func testReplayAcrossJobs(t *testing.T, h Harness) {
 	ctx := context.Background()
 	task := Task(t, dap.TimeInterval, 1)
 	w := NewWorld(t, h, task)
 	w.Upload(task, 10, 0, 5)
-	w.Upload(task, 10, 5, 5) // a duplicate in the same log, which the sorter leaves out
+	w.Upload(task, 10, 5, 5) // a duplicate in the same log
 	w.Sort()
 	w.Work(task)
 	w.Upload(task, 10, 3, 9)
@@ -549,7 +576,7 @@ func testReplayAcrossSegments(t *testing.T, h Harness) {
 		verdicts = slices.Clone(v)
 		return inner(v)
 	}
-	w.ok(w.Store.CommitSegment(ctx, job, c))
+	w.ok(w.Store.FinishJob(ctx, job, c))
 	if !slices.Equal(verdicts, []dap.ReportError{0, dap.ReportReplayed}) {
 		t.Fatalf("verdicts are %v", verdicts)
 	}
@@ -572,7 +599,7 @@ func testCommitAccountsForAll(t *testing.T, h Harness) {
 		"no such batch": {Task: task.ID, Candidates: make([]store.Candidate, 6)},
 	}
 	for name, c := range bad {
-		if err := w.Store.CommitSegment(ctx, job, c); err == nil {
+		if err := w.Store.FinishJob(ctx, job, c); err == nil {
 			t.Errorf("%s: passed", name)
 		}
 	}
@@ -580,7 +607,7 @@ func testCommitAccountsForAll(t *testing.T, h Harness) {
 	w.Audit()
 	good := Commit(t, task, batches, times, [][]int{{0, 1, 2}})
 	good.Rejected = map[dap.ReportError]uint64{dap.VDAFVerifyError: 2, dap.HpkeDecryptError: 1}
-	w.ok(w.Store.CommitSegment(ctx, job, good))
+	w.ok(w.Store.FinishJob(ctx, job, good))
 	w.CountsAre(task, store.Counts{Acknowledged: 6, Aggregated: 3, Rejected: good.Rejected})
 	w.Audit()
 }
@@ -596,15 +623,15 @@ func testFailedFoldChangesNothing(t *testing.T, h Harness) {
 	good := c.Fold
 	boom := errors.New("boom")
 	c.Fold = func([]dap.ReportError) ([]*shareOf, error) { return nil, boom }
-	w.is(w.Store.CommitSegment(ctx, job, c), boom)
+	w.is(w.Store.FinishJob(ctx, job, c), boom)
 	c.Fold = func([]dap.ReportError) ([]*shareOf, error) { return []*shareOf{nil}, nil }
-	if err := w.Store.CommitSegment(ctx, job, c); err == nil {
+	if err := w.Store.FinishJob(ctx, job, c); err == nil {
 		t.Fatal("reports without a share passed")
 	}
 	w.CountsAre(task, store.Counts{Acknowledged: 6, Waiting: 6})
 	w.Audit()
 	c.Fold = good
-	w.ok(w.Store.CommitSegment(ctx, job, c))
+	w.ok(w.Store.FinishJob(ctx, job, c))
 	w.Audit()
 }
 
@@ -645,7 +672,7 @@ func testRefused(t *testing.T, h Harness) {
 	w.Audit()
 }
 
-// testSharedJob: of two segments that make the same job one alone takes it past its first
+// testSharedJob: of two jobs that make the same one at the helper one alone takes it past its first
 // step, until it is done or set aside.
 func testSharedJob(t *testing.T, h Harness) {
 	ctx := context.Background()
@@ -657,12 +684,12 @@ func testSharedJob(t *testing.T, h Harness) {
 			w.Sort()
 		}
 		jobs := w.Claim(2)
-		save := func(j *store.SegmentJob, step uint16, location string) error {
+		save := func(j *store.Job, step uint16, location string) error {
 			return w.Store.SaveSent(ctx, j, &store.Sent{
 				Accepted: []byte{0b111}, Step: step, Digest: [32]byte{byte(step)}, Location: location, Answers: [][]byte{{0xA0}}[:step],
 			}, w.Now)
 		}
-		shared := func(j *store.SegmentJob, location string, want bool) {
+		shared := func(j *store.Job, location string, want bool) {
 			t.Helper()
 			if got, err := w.Store.Shared(ctx, j, location); got != want || err != nil {
 				t.Errorf("%s: shared: %v %v, want %v", end, got, err, want)
@@ -680,14 +707,14 @@ func testSharedJob(t *testing.T, h Harness) {
 		w.is(save(jobs[0], 1, "job"), store.ErrBusy)
 		w.ok(save(jobs[0], 0, "job"))
 		if end == "commit" {
-			w.ok(w.Store.CommitSegment(ctx, jobs[1], &store.Commit{Task: task.ID, Batches: []store.Batch{jobs[1].Batch},
-				Rejected: map[dap.ReportError]uint64{dap.VDAFVerifyError: uint64(jobs[1].Segment.Count)}}))
+			w.ok(w.Store.FinishJob(ctx, jobs[1], &store.Commit{Task: task.ID, Batches: []store.Batch{jobs[1].Batch},
+				Rejected: map[dap.ReportError]uint64{dap.VDAFVerifyError: uint64(jobs[1].Reports())}}))
 		} else {
-			w.ok(w.Store.Quarantine(ctx, jobs[1], dap.ReportDropped, "no more"))
+			w.ok(w.Store.QuarantineJob(ctx, jobs[1], dap.ReportDropped, "no more"))
 		}
 		shared(jobs[0], "job", false)
 		w.ok(save(jobs[0], 1, "job"))
-		w.ok(w.Store.Quarantine(ctx, jobs[0], dap.ReportDropped, "no more"))
+		w.ok(w.Store.QuarantineJob(ctx, jobs[0], dap.ReportDropped, "no more"))
 		w.Audit()
 	}
 }

@@ -48,8 +48,8 @@ func retiring(t *testing.T, h Harness, mode dap.BatchMode) (w *World, task, othe
 	w.Upload(other, 10, 46, 47)
 	w.Sort()
 	for _, j := range w.Claim(9) {
-		if j.Segment.Bucket == 30 {
-			w.ok(w.Store.Quarantine(ctx, j, dap.InvalidMessage, "cannot be read"))
+		if j.Slices[0].Bucket == 30 {
+			w.ok(w.Store.QuarantineJob(ctx, j, dap.InvalidMessage, "cannot be read"))
 		}
 	}
 	w.Now = task.End
@@ -71,8 +71,8 @@ func testRetiredTaskIsSwept(t *testing.T, h Harness, mode dap.BatchMode) {
 	w.Audit()
 	w.Upload(task, 40, 17, 18) // acknowledged just before
 	w.Sort()
-	if n := len(w.unnamed()); n != 2 {
-		t.Fatalf("%d files without a row, want the late one and that of the segment set aside", n)
+	if n := len(w.unnamed()); n != 1 {
+		t.Fatalf("%d files without a row, want the late one", n)
 	}
 	steps := 0
 	for more := true; more; steps++ {
@@ -97,7 +97,7 @@ func testRetiredTaskIsSwept(t *testing.T, h Harness, mode dap.BatchMode) {
 		Rejected: map[dap.ReportError]uint64{dap.InvalidMessage: 2, dap.ReportDropped: 5},
 	})
 	w.CountsAre(other, store.Counts{Acknowledged: 8, Aggregated: 6, Waiting: 2})
-	if live, err := w.Store.LiveFiles(ctx); err != nil || len(live) != 2 { // the other's run and segment
+	if live, err := w.Store.LiveFiles(ctx); err != nil || len(live) != 2 { // the other's run and log
 		t.Errorf("%d files are named, %v", len(live), err)
 	}
 	entries, err := h.FS().ReadDir("runs")
@@ -116,7 +116,7 @@ func testRetiredTaskTakesNothing(t *testing.T, h Harness) {
 	ctx := context.Background()
 	w, task, _ := retiring(t, h, dap.TimeInterval)
 	w.Now = w.Now.Add(time.Hour) // past the leases
-	var job *store.SegmentJob
+	var job *store.Job
 	for _, j := range w.Claim(9) {
 		if j.Task == task.ID {
 			job = j
@@ -128,7 +128,7 @@ func testRetiredTaskTakesNothing(t *testing.T, h Harness) {
 	c := w.CommitOf(task, job)
 	reply := func([]dap.ReportError) ([]byte, error) { return nil, nil }
 	for range 2 {
-		w.is(w.Store.CommitSegment(ctx, job, c), store.ErrNotFound)
+		w.is(w.Store.FinishJob(ctx, job, c), store.ErrNotFound)
 		_, err = w.Store.CommitJob(ctx, helpers, c, reply)
 		w.is(err, store.ErrNotFound)
 		_, err = w.Store.Advance(ctx, helpers, 1, [32]byte{}, nil, reply)
@@ -145,7 +145,7 @@ func testRetiredTaskTakesNothing(t *testing.T, h Harness) {
 		w.Now = w.Now.Add(time.Hour)
 		for _, j := range w.Claim(9) {
 			if j.Task == task.ID {
-				t.Error("claimed a segment of a retired task")
+				t.Error("claimed a job of a retired task")
 			}
 		}
 		more, err := w.Store.Sweep(ctx, task.ID, 1000)

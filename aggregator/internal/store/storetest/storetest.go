@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/internal/payload"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/dap"
@@ -33,7 +34,7 @@ type Harness interface {
 	// Beside opens another handle on the store that is open, as another process does where
 	// the engine allows for several. It is closed first.
 	Beside(t *testing.T) store.Engine
-	// FS is where segments and logs lie.
+	// FS is where logs lie, and what was copied out of them.
 	FS() disk.FS
 	// Failpoints are those of the store.
 	Failpoints() *disk.Failpoints
@@ -142,9 +143,9 @@ func (w *World) open(t *testing.T) {
 	w.ok(w.Store.Bury(ctx))
 	var err error
 	w.committer.Engine = w.Store
-	w.inbox, err = segment.OpenInbox(ctx, w.h.FS(), &w.committer, segment.InboxOptions{})
+	w.inbox, err = segment.OpenInbox(ctx, w.h.FS(), &w.committer, segment.InboxOptions{JobReports: most.Reports})
 	w.ok(err)
-	w.sorter, err = segment.NewSorter(w.inbox, segment.SorterOptions{MaxReports: 8})
+	w.sorter, err = segment.NewSorter(w.inbox, segment.SorterOptions{MaxReports: most.Reports})
 	w.ok(err)
 }
 
@@ -206,30 +207,42 @@ func (w *World) Upload(task *store.Task, bucket dap.Time, first, last int) {
 	w.ok(w.inbox.Put(context.Background(), entries))
 }
 
-// Sort turns what was uploaded into segments.
+// Sort has the slices of what was uploaded named.
 func (w *World) Sort() {
 	w.t.Helper()
 	_, err := w.sorter.Sort(context.Background())
 	w.ok(err)
 }
 
-// Claim leases up to n segments for a minute.
-func (w *World) Claim(n int) []*store.SegmentJob {
+// most is what the jobs of the suite take.
+var most = store.Most{Bytes: 1 << 20, Reports: 8}
+
+// Claim leases up to n jobs for a minute.
+func (w *World) Claim(n int) []*store.Job {
 	w.t.Helper()
-	jobs, err := w.Store.ClaimSegments(context.Background(), w.Now, time.Minute, n)
+	jobs, err := w.Store.ClaimJobs(context.Background(), w.Now, time.Minute, n, most)
 	w.ok(err)
 	return jobs
 }
 
-// Numbers are the reports of a segment.
-func (w *World) Numbers(m segment.Meta) (numbers []int) {
+// Numbers are the reports of a job.
+func (w *World) Numbers(j *store.Job) []int {
 	w.t.Helper()
-	seg, err := segment.Open(w.h.FS(), m)
+	numbers, err := w.numbers(j.Slices)
 	w.ok(err)
-	for i := range seg.Len() {
-		numbers = append(numbers, number(dap.ReportID(seg.ReportID(i))))
-	}
 	return numbers
+}
+
+func (w *World) numbers(slices []segment.Slice) (numbers []int, err error) {
+	r, err := segment.OpenSlices(context.Background(), payload.OpenFiles(w.h.FS()), slices)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	for i := range r.Len() {
+		numbers = append(numbers, number(dap.ReportID(r.ReportID(i))))
+	}
+	return numbers, nil
 }
 
 // Commit is the commit of reports to the batches that they belong to, batch by batch.
@@ -275,13 +288,13 @@ func Commit(t testing.TB, task *store.Task, batches []store.Batch, times []dap.T
 	return c
 }
 
-// CommitOf is the commit of a whole claimed segment.
-func (w *World) CommitOf(task *store.Task, j *store.SegmentJob) *store.Commit {
+// CommitOf is the commit of a whole claimed job.
+func (w *World) CommitOf(task *store.Task, j *store.Job) *store.Commit {
 	w.t.Helper()
-	return Commit(w.t, task, []store.Batch{j.Batch}, []dap.Time{dap.Time(j.Segment.Bucket)}, [][]int{w.Numbers(j.Segment)})
+	return Commit(w.t, task, []store.Batch{j.Batch}, []dap.Time{dap.Time(j.Slices[0].Bucket)}, [][]int{w.Numbers(j)})
 }
 
-// Work claims and commits until nothing is left, and says how many segments it did.
+// Work claims and commits until nothing is left, and says how many jobs it did.
 func (w *World) Work(task *store.Task) (done int) {
 	w.t.Helper()
 	for {
@@ -291,24 +304,28 @@ func (w *World) Work(task *store.Task) (done int) {
 			return done
 		}
 		for _, j := range jobs {
-			w.ok(w.Store.CommitSegment(context.Background(), j, w.CommitOf(task, j)))
+			w.ok(w.Store.FinishJob(context.Background(), j, w.CommitOf(task, j)))
 			done++
 		}
 	}
 }
 
-// unnamed lists the segment files that no row names.
+// unnamed lists the files of reports that no row names, but for logs that take uploads, or
+// have taken none.
 func (w *World) unnamed() (names []string) {
 	w.t.Helper()
 	live, err := w.Store.LiveFiles(context.Background())
 	w.ok(err)
-	folders, err := w.h.FS().ReadDir("segments")
+	begun, err := w.Store.BegunLogs(context.Background())
 	w.ok(err)
-	for _, folder := range folders {
-		files, err := w.h.FS().ReadDir("segments/" + folder.Name)
+	for _, log := range begun {
+		live = append(live, log.File)
+	}
+	for _, dir := range []string{"inbox", "slices"} {
+		files, err := w.h.FS().ReadDir(dir)
 		w.ok(err)
 		for _, f := range files {
-			if name := path.Join("segments", folder.Name, f.Name); !slices.Contains(live, name) {
+			if name := path.Join(dir, f.Name); f.Size > disk.LogHeaderSize && !slices.Contains(live, name) {
 				names = append(names, name)
 			}
 		}

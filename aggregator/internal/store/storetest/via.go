@@ -81,12 +81,12 @@ func (v *via) Registrations(ctx context.Context, after uint64, n int) ([]store.R
 	return one(v, "Registrations", func(e store.Engine) ([]store.Registration, error) { return e.Registrations(ctx, after, n) })
 }
 
-func (v *via) SegmentsOfLog(ctx context.Context, log disk.LogID) (bool, error) {
-	return one(v, "SegmentsOfLog", func(e store.Engine) (bool, error) { return e.SegmentsOfLog(ctx, log) })
+func (v *via) LogFate(ctx context.Context, log segment.Begun) (segment.Fate, error) {
+	return one(v, "LogFate", func(e store.Engine) (segment.Fate, error) { return e.LogFate(ctx, log) })
 }
 
-func (v *via) CommitLog(ctx context.Context, log disk.LogID, segments []segment.Meta, lost *segment.LogDamage, others []segment.Begun) error {
-	return v.do("CommitLog", func(e store.Engine) error { return e.CommitLog(ctx, log, segments, lost, others) })
+func (v *via) CommitLog(ctx context.Context, log segment.Begun, slices []segment.Slice, lost *segment.LogDamage, others []segment.Begun) error {
+	return v.do("CommitLog", func(e store.Engine) error { return e.CommitLog(ctx, log, slices, lost, others) })
 }
 
 func (v *via) BeginLogs(ctx context.Context, logs []segment.Begun) error {
@@ -109,30 +109,44 @@ func (v *via) AddRefused(ctx context.Context, task dap.TaskID, refused map[dap.R
 	return v.do("AddRefused", func(e store.Engine) error { return e.AddRefused(ctx, task, refused) })
 }
 
-func (v *via) ClaimSegments(ctx context.Context, now time.Time, lease time.Duration, n int, except ...dap.TaskID) ([]*store.SegmentJob, error) {
-	return one(v, "ClaimSegments", func(e store.Engine) ([]*store.SegmentJob, error) {
-		return e.ClaimSegments(ctx, now, lease, n, except...)
-	})
+func (v *via) ClaimJobs(ctx context.Context, now time.Time, lease time.Duration, n int, most store.Most, except ...dap.TaskID) ([]*store.Job, error) {
+	return one(v, "ClaimJobs", func(e store.Engine) ([]*store.Job, error) { return e.ClaimJobs(ctx, now, lease, n, most, except...) })
 }
 
-func (v *via) SaveSent(ctx context.Context, j *store.SegmentJob, s *store.Sent, expires time.Time) error {
+func (v *via) SetAside(ctx context.Context, j *store.Job, slices []int, code dap.ReportError, why string) (*store.Job, error) {
+	return one(v, "SetAside", func(e store.Engine) (*store.Job, error) { return e.SetAside(ctx, j, slices, code, why) })
+}
+
+func (v *via) Slices(ctx context.Context, cursor int64, n int) ([]segment.Slice, int64, error) {
+	return two(v, "Slices", func(e store.Engine) ([]segment.Slice, int64, error) { return e.Slices(ctx, cursor, n) })
+}
+
+func (v *via) Leftover(ctx context.Context, before time.Time) ([]segment.Slice, error) {
+	return one(v, "Leftover", func(e store.Engine) ([]segment.Slice, error) { return e.Leftover(ctx, before) })
+}
+
+func (v *via) Move(ctx context.Context, places []store.Place) error {
+	return v.do("Move", func(e store.Engine) error { return e.Move(ctx, places) })
+}
+
+func (v *via) SaveSent(ctx context.Context, j *store.Job, s *store.Sent, expires time.Time) error {
 	return v.do("SaveSent", func(e store.Engine) error { return e.SaveSent(ctx, j, s, expires) })
 }
 
-func (v *via) Shared(ctx context.Context, j *store.SegmentJob, location string) (bool, error) {
+func (v *via) Shared(ctx context.Context, j *store.Job, location string) (bool, error) {
 	return one(v, "Shared", func(e store.Engine) (bool, error) { return e.Shared(ctx, j, location) })
 }
 
-func (v *via) RetrySegment(ctx context.Context, j *store.SegmentJob, after time.Time, why string) error {
-	return v.do("RetrySegment", func(e store.Engine) error { return e.RetrySegment(ctx, j, after, why) })
+func (v *via) RetryJob(ctx context.Context, j *store.Job, after time.Time, why string) error {
+	return v.do("RetryJob", func(e store.Engine) error { return e.RetryJob(ctx, j, after, why) })
 }
 
-func (v *via) Quarantine(ctx context.Context, j *store.SegmentJob, code dap.ReportError, why string) error {
-	return v.do("Quarantine", func(e store.Engine) error { return e.Quarantine(ctx, j, code, why) })
+func (v *via) QuarantineJob(ctx context.Context, j *store.Job, code dap.ReportError, why string) error {
+	return v.do("QuarantineJob", func(e store.Engine) error { return e.QuarantineJob(ctx, j, code, why) })
 }
 
-func (v *via) Park(ctx context.Context, j *store.SegmentJob, why string, now time.Time) error {
-	return v.do("Park", func(e store.Engine) error { return e.Park(ctx, j, why, now) })
+func (v *via) ParkJob(ctx context.Context, j *store.Job, why string, now time.Time) error {
+	return v.do("ParkJob", func(e store.Engine) error { return e.ParkJob(ctx, j, why, now) })
 }
 
 func (v *via) HoldTask(ctx context.Context, task dap.TaskID, why string, now time.Time) error {
@@ -147,8 +161,8 @@ func (v *via) Resume(ctx context.Context, tasks []dap.TaskID, drop bool) (uint64
 	return one(v, "Resume", func(e store.Engine) (uint64, error) { return e.Resume(ctx, tasks, drop) })
 }
 
-func (v *via) CommitSegment(ctx context.Context, j *store.SegmentJob, c *store.Commit) error {
-	return v.do("CommitSegment", func(e store.Engine) error { return e.CommitSegment(ctx, j, c) })
+func (v *via) FinishJob(ctx context.Context, j *store.Job, c *store.Commit) error {
+	return v.do("FinishJob", func(e store.Engine) error { return e.FinishJob(ctx, j, c) })
 }
 
 func (v *via) Seen(ctx context.Context, task dap.TaskID, ids []dap.ReportID) ([]bool, error) {
@@ -159,8 +173,8 @@ func (v *via) Hurry(ctx context.Context, task dap.TaskID) error {
 	return v.do("Hurry", func(e store.Engine) error { return e.Hurry(ctx, task) })
 }
 
-func (v *via) Sent(ctx context.Context, task dap.TaskID) ([]store.InFlight, error) {
-	return one(v, "Sent", func(e store.Engine) ([]store.InFlight, error) { return e.Sent(ctx, task) })
+func (v *via) Sent(ctx context.Context, task dap.TaskID) ([]store.JobInFlight, error) {
+	return one(v, "Sent", func(e store.Engine) ([]store.JobInFlight, error) { return e.Sent(ctx, task) })
 }
 
 func (v *via) Drain(ctx context.Context, r *store.Resource) (store.Selection, uint64, error) {

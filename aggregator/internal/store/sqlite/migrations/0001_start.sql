@@ -125,22 +125,29 @@ BEGIN SELECT RAISE(ABORT, 'a batch is never forgotten while its task is kept'); 
 -- that were sorted and whose files may still be there.
 CREATE TABLE log (
   log_id BLOB    PRIMARY KEY NOT NULL,
-  file   TEXT, -- of one that is to be sorted
-  sorted INTEGER NOT NULL CHECK (sorted IN (0, 1)),
-  CHECK (sorted = 1 OR file IS NOT NULL)
+  file   TEXT    NOT NULL,
+  fate   INTEGER NOT NULL CHECK (fate IN (0, 1, 2)) -- segment.Fate
 ) STRICT, WITHOUT ROWID;
 
--- Segments that wait (state 0) or were set aside (state 1). A finished segment has no row.
-CREATE TABLE segment (
-  id            INTEGER PRIMARY KEY AUTOINCREMENT, -- the order of claims
-  name          TEXT    NOT NULL UNIQUE,
-  size          INTEGER NOT NULL CHECK (size > 0), -- bytes of the file
-  sum           BLOB    NOT NULL CHECK (length(sum) = 32),
-  duplicates    INTEGER NOT NULL CHECK (duplicates >= 0),
+CREATE INDEX log_file ON log (file);
+
+-- Files of acknowledged reports: logs that are sorted, and objects. One goes with its last
+-- slice.
+CREATE TABLE object (
+  id     INTEGER PRIMARY KEY,
+  name   TEXT    NOT NULL UNIQUE,
+  slices INTEGER NOT NULL CHECK (slices > 0), -- that were named in it; those without a row have ended
+  since  INTEGER NOT NULL -- when they were named, in seconds
+) STRICT;
+
+-- Aggregation jobs of the leader: under way (state 0), or set aside (state 1) with what
+-- they had. One that is finished has no row.
+CREATE TABLE job (
+  id            INTEGER PRIMARY KEY AUTOINCREMENT, -- never of another job: the helper's is named by it
   task          INTEGER NOT NULL REFERENCES task (id),
   bucket        INTEGER NOT NULL CHECK (bucket >= 0),
-  reports       INTEGER NOT NULL CHECK (reports > 0),
-  batch         INTEGER REFERENCES batch (id), -- leader-selected: assigned at the first claim
+  batch         INTEGER REFERENCES batch (id), -- leader-selected: for good
+  reports       INTEGER NOT NULL CHECK (reports > 0), -- of its slices
   state         INTEGER NOT NULL DEFAULT 0 CHECK (state IN (0, 1)),
   lease_token   BLOB    CHECK (length(lease_token) = 16),
   lease_expires INTEGER,
@@ -150,30 +157,60 @@ CREATE TABLE segment (
   sent_digest   BLOB    CHECK (length(sent_digest) = 32),
   sent_accepted BLOB,
   sent_location TEXT    NOT NULL DEFAULT '',
-  -- VDAFs of several rounds: the step of the last request of the segment's aggregation
-  -- job. It goes with that job.
-  sent_step     INTEGER NOT NULL DEFAULT 0 CHECK (sent_step BETWEEN 0 AND 65535),
-  -- The job ended with an answer that fits no request: the segment keeps its file, its
-  -- reports still wait, and no worker claims it until an operator has decided what
-  -- becomes of it.
+  sent_step     INTEGER NOT NULL DEFAULT 0 CHECK (sent_step BETWEEN 0 AND 65535), -- of the last request
+  -- It ended with an answer that fits no request, and no worker claims it until an operator
+  -- has decided what becomes of it.
   parked        INTEGER NOT NULL DEFAULT 0 CHECK (parked = 0 OR (parked = 1 AND state = 0 AND lease_token IS NULL)),
-  came          INTEGER NOT NULL DEFAULT 0 CHECK (came >= 0), -- when its first report was acknowledged, in seconds; 0: not known
   CHECK ((lease_token IS NULL) = (lease_expires IS NULL)),
   CHECK ((sent_digest IS NULL) = (sent_accepted IS NULL)),
+  CHECK (sent_accepted IS NULL OR length(sent_accepted) = (reports + 7) / 8),
   CHECK (state = 0 OR lease_token IS NULL)
 ) STRICT;
 
-CREATE INDEX segment_waiting ON segment (id) WHERE state = 0;
-CREATE INDEX segment_bucket ON segment (task, bucket);
-CREATE INDEX segment_batch ON segment (batch) WHERE batch IS NOT NULL;
+CREATE INDEX job_due ON job (id) WHERE state = 0 AND parked = 0;
+CREATE INDEX job_bucket ON job (task, bucket);
+CREATE INDEX job_batch ON job (batch) WHERE batch IS NOT NULL;
+
+-- Reports of one task and bucket that wait, in one file: pieces of it. A job takes several,
+-- of several files, and has their reports in the order of their ids.
+CREATE TABLE slice (
+  id         INTEGER PRIMARY KEY AUTOINCREMENT, -- the order of claims
+  object     INTEGER NOT NULL REFERENCES object (id),
+  start      INTEGER NOT NULL CHECK (start >= 0), -- byte of the file
+  size       INTEGER NOT NULL CHECK (size > 0), -- bytes of all pieces
+  sum        BLOB    NOT NULL CHECK (length(sum) = 32),
+  task       INTEGER NOT NULL REFERENCES task (id),
+  bucket     INTEGER NOT NULL CHECK (bucket >= 0),
+  reports    INTEGER NOT NULL CHECK (reports > 0),
+  duplicates INTEGER NOT NULL CHECK (duplicates >= 0),
+  came       INTEGER NOT NULL DEFAULT 0 CHECK (came >= 0), -- when its first report was acknowledged, in seconds; 0: not known
+  job        INTEGER REFERENCES job (id),
+  pieces     BLOB    NOT NULL CHECK (length(pieces) > 0), -- segment.AppendPieces
+  UNIQUE (object, start)
+) STRICT;
+
+CREATE INDEX slice_free ON slice (id, task, bucket) WHERE job IS NULL;
+CREATE INDEX slice_bucket ON slice (task, bucket, id);
+CREATE INDEX slice_job ON slice (job, id) WHERE job IS NOT NULL;
+
+-- A job has slices of its own task and bucket, and those that were sent stay its own.
+CREATE TRIGGER slice_of_job BEFORE UPDATE OF job ON slice WHEN NEW.job IS NOT NULL AND NOT EXISTS (
+  SELECT 1 FROM job WHERE id = NEW.job AND task = NEW.task AND bucket = NEW.bucket AND state = 0 AND sent_digest IS NULL)
+BEGIN SELECT RAISE(ABORT, 'a slice is of another task or bucket than the job, or comes too late'); END;
+CREATE TRIGGER slice_sent BEFORE UPDATE OF job ON slice WHEN NEW.job IS NOT OLD.job AND EXISTS (
+  SELECT 1 FROM job WHERE id = OLD.job AND sent_digest IS NOT NULL)
+BEGIN SELECT RAISE(ABORT, 'the slices of a job that was sent are fixed'); END;
+CREATE TRIGGER slice_final BEFORE UPDATE ON slice WHEN NEW.id <> OLD.id OR NEW.task <> OLD.task OR NEW.bucket <> OLD.bucket
+  OR NEW.reports <> OLD.reports OR NEW.sum <> OLD.sum
+BEGIN SELECT RAISE(ABORT, 'the reports of a slice do not change'); END;
 
 -- VDAFs of several rounds: what the helper said to the requests before the last, from
--- which that one is computed again. It goes with the segment's job.
+-- which that one is computed again. It goes with the job.
 CREATE TABLE answer (
-  segment INTEGER NOT NULL REFERENCES segment (id) ON DELETE CASCADE,
-  step    INTEGER NOT NULL CHECK (step BETWEEN 0 AND 65535),
-  body    BLOB    NOT NULL,
-  PRIMARY KEY (segment, step)
+  job  INTEGER NOT NULL REFERENCES job (id) ON DELETE CASCADE,
+  step INTEGER NOT NULL CHECK (step BETWEEN 0 AND 65535),
+  body BLOB    NOT NULL,
+  PRIMARY KEY (job, step)
 ) STRICT;
 
 -- Sorted files of the report ids that are aggregated: the replay protection. Its scope is
@@ -311,7 +348,7 @@ CREATE TRIGGER task_retired BEFORE UPDATE ON task WHEN OLD.retired IS NOT NULL A
 BEGIN SELECT RAISE(ABORT, 'a retired task is never brought back'); END;
 CREATE TRIGGER batch_of_retired BEFORE INSERT ON batch WHEN (SELECT retired FROM task WHERE id = NEW.task) IS NOT NULL
 BEGIN SELECT RAISE(ABORT, 'the task is retired'); END;
-CREATE TRIGGER segment_of_retired BEFORE INSERT ON segment WHEN (SELECT retired FROM task WHERE id = NEW.task) IS NOT NULL
+CREATE TRIGGER slice_of_retired BEFORE INSERT ON slice WHEN (SELECT retired FROM task WHERE id = NEW.task) IS NOT NULL
 BEGIN SELECT RAISE(ABORT, 'the task is retired'); END;
 CREATE TRIGGER run_of_retired BEFORE INSERT ON run WHEN (SELECT retired FROM task WHERE id = NEW.task) IS NOT NULL
 BEGIN SELECT RAISE(ABORT, 'the task is retired'); END;
@@ -402,7 +439,7 @@ CREATE TRIGGER reseal_kept BEFORE DELETE ON reseal
 BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
 
 -- How the peer answers the jobs of a task, since a person last let the task go on, and
--- whether the task is held: then no worker claims its segments, until a person lets it go
+-- whether the task is held: then no worker claims its jobs, until a person lets it go
 -- on again.
 CREATE TABLE conduct (
   task    INTEGER PRIMARY KEY REFERENCES task (id),
@@ -424,18 +461,20 @@ CREATE TABLE tombstone (
   name TEXT PRIMARY KEY NOT NULL
 ) STRICT, WITHOUT ROWID;
 
-CREATE TRIGGER segment_gone AFTER DELETE ON segment
-BEGIN INSERT OR IGNORE INTO tombstone (name) VALUES (OLD.name); END;
-CREATE TRIGGER segment_set_aside AFTER UPDATE OF state ON segment WHEN NEW.state = 1 AND OLD.state = 0
+CREATE TRIGGER slice_gone AFTER DELETE ON slice WHEN NOT EXISTS (SELECT 1 FROM slice WHERE object = OLD.object)
+BEGIN DELETE FROM object WHERE id = OLD.object; END;
+CREATE TRIGGER slice_moved AFTER UPDATE OF object ON slice WHEN NOT EXISTS (SELECT 1 FROM slice WHERE object = OLD.object)
+BEGIN DELETE FROM object WHERE id = OLD.object; END;
+CREATE TRIGGER object_gone AFTER DELETE ON object
 BEGIN INSERT OR IGNORE INTO tombstone (name) VALUES (OLD.name); END;
 CREATE TRIGGER run_gone AFTER DELETE ON run
 BEGIN INSERT OR IGNORE INTO tombstone (name) VALUES (OLD.name); END;
 CREATE TRIGGER noise_gone AFTER DELETE ON noise
 BEGIN INSERT OR IGNORE INTO tombstone (name) VALUES (OLD.name); END;
 
--- A segment that was lost and is taken back has its old name.
-CREATE TRIGGER segment_back AFTER INSERT ON segment
-BEGIN DELETE FROM tombstone WHERE name = NEW.name; END;
+-- A log that went by its tombstone is forgotten with that.
+CREATE TRIGGER log_gone AFTER DELETE ON tombstone
+BEGIN DELETE FROM log WHERE file = OLD.name AND fate = 1; END;
 
 -- The largest time at which the store was seen in use; see package steady.
 CREATE TABLE clock (

@@ -17,8 +17,16 @@ SELECT task, kind, resource_id, first, last, batch_id, count, checksum, seq, pos
 -- name: audit-runs
 SELECT task, low, high, name, ids, size, sum, digest FROM run ORDER BY task, id
 
--- name: audit-segments
-SELECT name, size FROM segment WHERE state = 0 ORDER BY id
+-- name: audit-objects
+SELECT name FROM object ORDER BY id
+
+-- name: audit-slices
+SELECT slice.id, object.name, sum, task, bucket, reports, duplicates, came, pieces
+FROM slice JOIN object ON slice.object = object.id ORDER BY slice.id
+
+-- name: audit-jobs
+SELECT task, id FROM job WHERE iif(state = 0, reports, 0) <> (SELECT coalesce(sum(reports), 0) FROM slice WHERE slice.job = job.id)
+  AND (SELECT retired FROM task WHERE id = job.task) IS NULL
 
 -- name: audit-unledgered
 SELECT task, resource_id FROM resource WHERE state = 1 AND kind IN (2, 3) AND NOT EXISTS (
@@ -31,9 +39,12 @@ WHERE resource.state <> 0 OR resource.kind <> 2 OR EXISTS (
   SELECT 1 FROM release WHERE release.task = hold.task AND release.first <= hold.last AND release.last >= hold.first)
   OR EXISTS (SELECT 1 FROM batch WHERE batch.id = hold.batch AND closed = 1)
 
--- name: audit-lost-segments
-SELECT segment.task, segment.name FROM segment JOIN batch ON segment.batch = batch.id
-WHERE segment.state = 0 AND batch.closed = 1
+-- name: audit-lost-jobs
+SELECT job.task, job.id FROM job JOIN batch ON job.batch = batch.id WHERE job.state = 0 AND batch.closed = 1
+
+-- name: audit-lost-slices
+SELECT task, bucket FROM slice WHERE EXISTS (
+  SELECT 1 FROM release WHERE release.task = slice.task AND release.first <= bucket AND release.last >= bucket)
 
 -- name: audit-frozen
 SELECT hold.task, resource.resource_id FROM hold JOIN resource ON hold.resource = resource.id
@@ -41,8 +52,8 @@ WHERE hold.count IS NOT NULL AND hold.count <> (SELECT coalesce(sum(verified), 0
   WHERE batch.id = hold.batch OR (batch.task = hold.task AND batch.bucket BETWEEN hold.first AND hold.last))
 
 -- name: audit-answers
-SELECT task, name FROM segment WHERE (SELECT count(*) FROM answer WHERE segment = segment.id AND step < sent_step)
-  <> iif(state = 0, sent_step, 0) OR EXISTS (SELECT 1 FROM answer WHERE segment = segment.id AND step >= sent_step)
+SELECT task, id FROM job WHERE (SELECT count(*) FROM answer WHERE answer.job = job.id AND step < sent_step)
+  <> iif(state = 0, sent_step, 0) OR EXISTS (SELECT 1 FROM answer WHERE answer.job = job.id AND step >= sent_step)
 
 -- name: audit-noise
 SELECT name, size FROM noise ORDER BY task, first

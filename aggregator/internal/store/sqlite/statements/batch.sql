@@ -26,7 +26,7 @@ SELECT coalesce(sum(verified), 0) FROM batch WHERE task = ?1 AND bucket BETWEEN 
 -- name: ready-batch
 SELECT id, batch_id FROM batch WHERE task = ?1 AND closed = 0 AND batch_id IS NOT NULL AND verified >= ?2
   AND NOT EXISTS (SELECT 1 FROM hold WHERE hold.batch = batch.id)
-  AND NOT EXISTS (SELECT 1 FROM segment WHERE segment.batch = batch.id AND parked = 1)
+  AND NOT EXISTS (SELECT 1 FROM job WHERE job.batch = batch.id AND parked = 1)
 ORDER BY id LIMIT 1
 
 -- name: close-batch
@@ -77,16 +77,16 @@ DELETE FROM run WHERE name = ?1
 SELECT name FROM run UNION ALL SELECT name FROM noise
 
 -- name: batches
-SELECT bucket, batch_id, closed, verified, first_time, last_time, checksum, (
-    SELECT coalesce(sum(reports), 0) FROM segment WHERE state = 0
-      AND segment.task = batch.task AND (segment.batch = batch.id OR segment.bucket = batch.bucket)),
+SELECT bucket, batch_id, closed, verified, first_time, last_time, checksum, 
+  (SELECT coalesce(sum(reports), 0) FROM slice WHERE slice.task = batch.task AND slice.bucket = batch.bucket)
+    + (SELECT coalesce(sum(reports), 0) FROM job WHERE job.batch = batch.id AND state = 0),
   EXISTS (SELECT 1 FROM hold WHERE hold.batch = batch.id
     OR (hold.task = batch.task AND hold.first <= batch.bucket AND hold.last >= batch.bucket))
 FROM batch WHERE task = ?1 ORDER BY bucket DESC, id DESC LIMIT ?2
 
 -- name: new-buckets
-SELECT bucket, sum(reports) FROM segment WHERE task = ?1 AND state = 0 AND NOT EXISTS (
-  SELECT 1 FROM batch WHERE batch.task = segment.task AND batch.bucket = segment.bucket)
+SELECT bucket, sum(reports) FROM slice WHERE task = ?1 AND NOT EXISTS (
+  SELECT 1 FROM batch WHERE batch.task = slice.task AND batch.bucket = slice.bucket)
 GROUP BY bucket ORDER BY bucket DESC LIMIT ?2
 
 -- name: latest-noise

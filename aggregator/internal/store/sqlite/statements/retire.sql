@@ -4,8 +4,11 @@ UPDATE task SET retired = ?2 WHERE id = ?1 AND retired IS NULL
 -- name: swept-task
 UPDATE task SET swept = 1 WHERE id = ?1
 
--- name: sweep-segments
-SELECT id, iif(state = 0, reports, 0) FROM segment WHERE task = ?1 LIMIT ?2
+-- name: sweep-slices
+SELECT id, reports FROM slice WHERE task = ?1 LIMIT ?2
+
+-- name: sweep-jobs
+SELECT id, 0 FROM job WHERE task = ?1 AND NOT EXISTS (SELECT 1 FROM slice WHERE slice.job = job.id) LIMIT ?2
 
 -- name: sweep-runs
 SELECT id, 0 FROM run WHERE task = ?1 LIMIT ?2
@@ -27,7 +30,7 @@ DELETE FROM batch WHERE id IN (SELECT id FROM batch WHERE task = ?1 LIMIT ?2)
 
 -- name: audit-retired
 SELECT id, retired, swept, collected, (SELECT coalesce(sum(count), 0) FROM release WHERE release.task = task.id),
-  EXISTS (SELECT 1 FROM segment WHERE segment.task = task.id) OR EXISTS (SELECT 1 FROM run WHERE run.task = task.id)
+  EXISTS (SELECT 1 FROM slice WHERE slice.task = task.id) OR EXISTS (SELECT 1 FROM job WHERE job.task = task.id) OR EXISTS (SELECT 1 FROM run WHERE run.task = task.id)
     OR EXISTS (SELECT 1 FROM noise WHERE noise.task = task.id)
     OR EXISTS (SELECT 1 FROM resource WHERE resource.task = task.id) OR EXISTS (SELECT 1 FROM batch WHERE batch.task = task.id)
     OR EXISTS (SELECT 1 FROM generation WHERE generation.task = task.id)

@@ -38,7 +38,7 @@ ON CONFLICT (task, stage, code) DO UPDATE SET reports = reports + excluded.repor
 
 -- name: counts
 SELECT acknowledged, aggregated, collected,
-  (SELECT coalesce(sum(reports), 0) FROM segment WHERE segment.task = task.id AND state = 0)
+  (SELECT coalesce(sum(reports), 0) FROM slice WHERE slice.task = task.id)
 FROM task WHERE id = ?1
 
 -- name: rejections

@@ -1,0 +1,4 @@
+package disk
+
+// ReadFileInto is for the tests of the package.
+var ReadFileInto = readFileInto
