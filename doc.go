@@ -26,7 +26,7 @@
 //	internal/exchange  one DAP request and its answer, as client and collector make it
 //	internal/uploads   what a gateway must know of DAP uploads, which it cannot parse
 //	internal/releases  digests of what was released of a task
-//	aggregator         leader  helper  keyset  keyset/vault  backup  status  aggregatortest
+//	aggregator         leader  helper  keyset  keyset/vault  backup  database  status  aggregatortest
 //	                   internal/{segment store lease verify rounds release datakey record
 //	                   retire lost mend steady agreement permit room peer task edge watch
 //	                   party payload}: a batch of reports, verified and released

@@ -193,6 +193,10 @@ type Options struct {
 	// no one else's either, and lies outside of FS, on another disk where there is one.
 	// Required.
 	Record FS
+	// Database is where several processes of one helper keep what they have together, keys
+	// included; each has an FS and a Record of its own. Default none: what the service has
+	// is in FS. A leader has none.
+	Database *Database
 	// DataKeyPeriod is how much time a data key is of; default a week, at least
 	// [MinDataKeyPeriod].
 	DataKeyPeriod time.Duration
@@ -250,6 +254,11 @@ func (o *Options) Validate() error {
 		return errors.New("no file system for the record")
 	case o.Poll < 0 || o.Idle < 0:
 		return errors.New("negative duration")
+	}
+	if o.Database != nil {
+		if err := o.Database.Validate(); err != nil {
+			return err
+		}
 	}
 	if o.KeySchedule != nil {
 		if err := o.KeySchedule.Validate(); err != nil {

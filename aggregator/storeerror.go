@@ -31,6 +31,13 @@ const (
 	RecordLost
 	// RestoreBegun: a restore began and did not end.
 	RestoreBegun
+	// NewerSchema: the database has been migrated beyond what this program works with.
+	NewerSchema
+	// OlderSchema: the database lacks a migration that this program needs.
+	OlderSchema
+	// ForeignSchema: the schema of the database is another aggregator's, or another
+	// program's.
+	ForeignSchema
 )
 
 // String is the fault in a word, for programs.
@@ -50,6 +57,12 @@ func (f StoreFault) String() string {
 		return "record lost"
 	case RestoreBegun:
 		return "restore not finished"
+	case NewerSchema:
+		return "schema newer than this program"
+	case OlderSchema:
+		return "schema older than this program"
+	case ForeignSchema:
+		return "another's schema"
 	}
 	return fmt.Sprintf("store fault %d", uint8(f))
 }
@@ -68,6 +81,12 @@ func (e *StoreError) Remedy() string {
 		return "put the newest files back, `data` in " + file + " says where; or, with a backup, starling restore --from DIR " + file + anew
 	case LogLost:
 		return "put store.db-wal back beside store.db, `data` in " + file + " says where" + anew
+	case NewerSchema:
+		return "start a newer starling: this one no longer works with the database (docs/operating.md, \"Several processes\")"
+	case OlderSchema:
+		return "bring it to this version: starling migrate " + file
+	case ForeignSchema:
+		return "`database.schema` in " + file + " has to name the schema of this very aggregator, or one that is not there yet"
 	case RecordLost:
 		return "put its files back, or say with `record` in " + file + " where they are" + anew
 	}

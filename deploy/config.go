@@ -50,6 +50,12 @@ type Aggregator struct {
 	// who the store is, how many releases it has made, what was signed. Best on another
 	// disk. Default: Data with ".record" behind its name.
 	Record service.Path `toml:"record"`
+	// Engine is where rows are: "embedded", in Data, or "postgres", in a Database that any
+	// number of processes share, of which each has a Data and a Record of its own. Helpers
+	// only. Default "embedded".
+	Engine Engine `toml:"engine"`
+	// Database is where they are shared.
+	Database Database `toml:"database"`
 	// HPKEKeyPeriod is how long a key is the one that clients are offered; the aggregator
 	// makes its HPKE keys by itself, in Data, of the KEMs that its recipes name, and
 	// destroys each once no report needs it. Default 24 h; left out beside HPKEKeys, the
@@ -243,6 +249,7 @@ func (a *Aggregator) Validate() error {
 	} else if a.Limits.options().Validate() != nil {
 		f.If(true, "limits.in_flight_bytes: smaller than upload_bytes or job_bytes, which are one body")
 	}
+	f.Add("", a.validateDatabase())
 	f.Add("", a.validateKeys())
 	f.Add("", a.Agreement.validate())
 	f.Add("", a.validateTaskprov())
@@ -287,6 +294,7 @@ func (a *Aggregator) Check() error {
 	if a.Peer.Address != "" {
 		f.Add("peer: ", a.Peer.CheckFiles())
 	}
+	f.Add("", a.checkDatabase())
 	m, err := a.read()
 	f.Add("", err)
 	if err == nil {

@@ -62,9 +62,13 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 		return nil, errors.Join(err, fsys.Close())
 	}
 	o := &opened{config: a, files: fsys}
+	var database *aggregator.Database
+	if a.Engine == Postgres {
+		database = a.Database.options()
+	}
 	data, record := count.through(fsys)
 	shared := aggregator.Options{
-		Base: m.base, Tasks: m.tasks, Provide: a.provide, Keys: m.keys, KeySchedule: m.epochs, Signing: m.signing, FS: data, Record: record,
+		Base: m.base, Database: database, Tasks: m.tasks, Provide: a.provide, Keys: m.keys, KeySchedule: m.epochs, Signing: m.signing, FS: data, Record: record,
 		Limits: a.Limits.options(), Retention: time.Duration(a.Retention), DataKeyPeriod: time.Duration(a.DataKeyPeriod), Log: log, Observe: observe,
 	}
 	if a.Role == dap.RoleLeader {

@@ -49,15 +49,9 @@ func FailpointNames() []string {
 func TransactionNames() []string { return sqlite.TransactionNames() }
 
 // A backend is the store, as far as a helper needs one of its own.
-type backend interface {
-	store.Tasks
+type backend struct {
+	store.Base
 	store.Helper
-	store.Resources
-	store.Releases
-	store.Replay
-	store.Watch
-	store.Files
-	Close() error
 }
 
 // The methods that both aggregators have.
@@ -110,7 +104,7 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 		return nil, fmt.Errorf("helper: %w", err)
 	}
 	h.party, h.common = p, p.Common()
-	h.tasks, h.store, h.steady, h.book, h.keys, h.data, h.srv = p.Tasks, p.Store, p.Steady, p.Book, p.Keys, p.Data, p.Server
+	h.tasks, h.store, h.steady, h.book, h.keys, h.data, h.srv = p.Tasks, backend{p.Store, p.Helper}, p.Steady, p.Book, p.Keys, p.Data, p.Server
 	if len(opt.Taskprov) > 0 {
 		h.brings = newBrings(opt.Taskprov)
 		h.srv.Bring = h.bring
@@ -119,9 +113,11 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 	h.room = room.Room{FS: opt.FS, Free: max(0, opt.Limits.MinFree)}
 	h.lost = &lost.Room{FS: opt.FS, Newest: h.keys.Newest, Failpoints: opt.Failpoints}
 	if err := h.lost.Open(ctx, h.store, opt.Log, "runs"); err != nil {
-		return nil, errors.Join(fmt.Errorf("helper: %w", err), h.store.Close())
+		return nil, errors.Join(fmt.Errorf("helper: %w", err), p.CloseStore())
 	}
-	p.Local.KeepFree(h.room.Floor())
+	if p.Local != nil {
+		p.Local.KeepFree(h.room.Floor())
+	}
 	return h, h.count(ctx)
 }
 
@@ -202,7 +198,7 @@ func (h *Helper) Close() error {
 	if h.closed.Swap(true) {
 		return nil
 	}
-	return h.store.Close()
+	return h.party.CloseStore()
 }
 
 // batchOfJobs is how many stored resources a pass takes, or a few times more: their

@@ -130,11 +130,11 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, p.Store.Close())
+			err = errors.Join(err, p.CloseStore())
 		}
 	}()
 	l.party, l.common = p, p.Common()
-	l.tasks, l.store, l.local, l.steady, l.book, l.keys, l.data, l.srv = p.Tasks, p.Store, p.Local, p.Steady, p.Book, p.Keys, p.Data, p.Server
+	l.tasks, l.store, l.local, l.steady, l.book, l.keys, l.data, l.srv = p.Tasks, backend{p.Store, p.Leader}, p.Local, p.Steady, p.Book, p.Keys, p.Data, p.Server
 	l.routes()
 	l.begun = l.steady.Now()
 	l.room = room.Room{FS: opt.FS, Free: max(0, opt.Limits.MinFree), Backlog: uint64(max(0, opt.Limits.MaxBacklog))}
@@ -196,15 +196,9 @@ func (l *Leader) openFiles(ctx context.Context) (err error) {
 }
 
 // A backend is the store, as far as a leader needs one of its own.
-type backend interface {
-	store.Tasks
+type backend struct {
+	store.Base
 	store.Leader
-	store.Resources
-	store.Releases
-	store.Replay
-	store.Watch
-	store.Files
-	Close() error
 }
 
 // committer says when slices have been named.
@@ -345,7 +339,7 @@ func (l *Leader) Close() error {
 	if l.closed.Swap(true) {
 		return nil
 	}
-	return errors.Join(l.inbox.Close(), l.refused.flush(context.Background(), l.store), l.store.Close())
+	return errors.Join(l.inbox.Close(), l.refused.flush(context.Background(), l.store), l.party.CloseStore())
 }
 
 // refusals counts reports refused at upload between two writes, so that a flood of bad

@@ -71,6 +71,8 @@ var mistakes = map[string][]string{
 	"repair":       {"@", "leader.toml"},
 	"backup":       {"--out b @", "--out @ leader.toml"},
 	"restore":      {"--keys --yes @", "--data-keys --yes @", "--from @ --yes leader.toml", "--from nowhere --yes leader.toml"},
+	"migrate":      {"@", "leader.toml"},
+	"key wrapping": {"", "--out recipe.starling/x"},
 	"collect":      {"@", "collector.toml", "--png nowhere/x.png collector.toml"},
 	"check":        {"@"},
 	"doctor":       {"@", "leader.toml", "gateway.toml"},

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"time"
 
+	"github.com/starling-agg/starling/aggregator/database"
 	"github.com/starling-agg/starling/vdaf"
 )
 
@@ -37,6 +39,39 @@ func keyTokenCommand() *command {
 sides have the same file; its holder is taken for the other.`,
 		examples: [][2]string{{"starling key token --out secrets/peer.token", "for leader and helper"}},
 		setup:    sharedSecret("key token", "token", tokenBytes),
+	}
+}
+
+// keyWrappingCommand makes what wraps the keys that lie in a database.
+func keyWrappingCommand() *command {
+	return &command{
+		name: "wrapping", args: "[--json] --out DIR",
+		short: "Make a key that wraps what a helper's processes keep in their database",
+		long: `For engine = "postgres": HPKE keys and data keys lie in the database, wrapped by the newest key in DIR, which is wrapping_keys
+of [database]. All processes have the same files there, and no backup of the database has them: without them it opens to
+nobody, and whoever has both reads what was to be forgotten. A further key is the newest: copy it to all processes at once.`,
+		examples: [][2]string{{"starling key wrapping --out secrets/wrapping", "before the first process is started"}},
+		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+			out := flags.String("out", "", "add it to this directory, `DIR`, which nobody else may read; required")
+			asJSON := flags.Bool("json", false, "print one JSON object")
+			return func(_ context.Context, e *env, args []string) error {
+				if err := noArgs("key wrapping", args); err != nil {
+					return err
+				}
+				if *out == "" {
+					return usageOf("key wrapping", errors.New("starling key wrapping needs --out"))
+				}
+				name, err := database.AddWrappingKey(*out, time.Now())
+				if err != nil {
+					return ofInput(err, "name a directory that you may write")
+				}
+				if *asJSON {
+					return e.json(map[string]any{"directory": *out, "key": name})
+				}
+				fmt.Fprintf(e.stdout, "%s: wrapping key %s\n", *out, name)
+				return nil
+			}
+		},
 	}
 }
 

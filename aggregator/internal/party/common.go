@@ -3,6 +3,7 @@ package party
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -50,8 +51,14 @@ func (c Common) Notary() *keyset.Notary { return c.p.Server.Notary }
 // not plausible: what ends by time goes on. Call it before Run.
 func (c Common) ConfirmClock(ctx context.Context) (time.Time, error) { return c.p.Steady.Confirm(ctx) }
 
-// Backup writes a backup of the service while it runs; see [backup.Send].
+// ErrDatabase: what the service has is in a database, whose backups are the database's.
+var ErrDatabase = errors.New("what this aggregator has is in a database: back that up with PostgreSQL's own means (docs/operating.md, \"Several processes\")")
+
+// Backup writes a backup of the service while it runs; see [backup.Send], and [ErrDatabase].
 func (c Common) Backup(ctx context.Context, w io.Writer) error {
+	if c.p.Local == nil {
+		return ErrDatabase
+	}
 	return backup.Send(ctx, c.p.Local, c.p.opt.FS, c.p.opt.Clock, w)
 }
 

@@ -12,7 +12,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/agreement"
@@ -21,11 +23,15 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/permit"
 	"github.com/starling-agg/starling/aggregator/internal/steady"
 	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/store/postgres"
 	"github.com/starling-agg/starling/aggregator/internal/store/sqlite"
 	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/aggregator/internal/wrap"
 	"github.com/starling-agg/starling/aggregator/keyset"
+	"github.com/starling-agg/starling/aggregator/keyset/vault"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/body"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // Options are those that leader and helper share, and what their services add.
@@ -38,20 +44,24 @@ type Options struct {
 	Closed  func() bool
 }
 
-// A Party is what was opened. The caller closes the store.
+// A Party is what was opened. The caller closes it.
 type Party struct {
 	Tasks  *task.Table
 	Server *edge.Server // without routes
-	Store  store.Engine
-	Local  *sqlite.Store // the same: where it is the embedded engine
+	Store  store.Base
+	Leader store.Leader  // the same, at a leader
+	Helper store.Helper  // the same, at a helper
+	Local  *sqlite.Store // the same, where it is the embedded engine; else nil
 	Steady *steady.Clock
 	Book   *agreement.Book
 	Keys   *keyset.Set
 	Data   *datakey.Set
 
-	opt    aggregator.Options
-	role   dap.Role
-	adding sync.Mutex // one Add at a time
+	vaults   vaults
+	wrapping *disk.OSFS // the directory above the wrapping keys; nil without a database
+	opt      aggregator.Options
+	role     dap.Role
+	adding   sync.Mutex // one Add at a time
 }
 
 // Open opens all of it, or nothing.
@@ -68,17 +78,12 @@ func Open(ctx context.Context, o Options) (_ *Party, err error) {
 		Base: base, Tasks: p.Tasks, Limits: o.Limits,
 		Budget: body.NewBudget(o.Limits.InFlight), Log: o.Log, Closed: o.Closed,
 	}
-	p.Local, err = sqlite.Open(ctx, sqlite.Options{
-		FS: o.FS, Record: o.Record, Role: o.Role, Party: o.Base,
-		Clock: o.Clock, Failpoints: o.Failpoints, Logger: o.Log, Observe: o.Observe.Transaction,
-	})
-	if err != nil {
+	if err := p.openStore(ctx, &o); err != nil {
 		return nil, err
 	}
-	p.Store = p.Local
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, p.Store.Close())
+			err = errors.Join(err, p.CloseStore())
 		}
 	}()
 	for _, t := range p.Tasks.All() {
@@ -99,13 +104,99 @@ func Open(ctx context.Context, o Options) (_ *Party, err error) {
 	return p, p.openKeys(ctx, &o)
 }
 
+// openStore opens the engine that the options name.
+func (p *Party) openStore(ctx context.Context, o *Options) error {
+	if o.Database == nil {
+		local, err := sqlite.Open(ctx, sqlite.Options{
+			FS: o.FS, Record: o.Record, Role: o.Role, Party: o.Base,
+			Clock: o.Clock, Failpoints: o.Failpoints, Logger: o.Log, Observe: o.Observe.Transaction,
+		})
+		if err != nil {
+			return err
+		}
+		p.Local, p.Store, p.Leader, p.Helper = local, local, local, local
+		return nil
+	}
+	if o.Role != dap.RoleHelper {
+		return errors.New("a database is for a helper: a leader keeps what it has in its own directory")
+	}
+	database := postgres.DatabaseOf(o.Database)
+	database.Clock, database.Observe, database.Failpoints, database.Prefix = o.Clock, o.Observe.Transaction, o.Failpoints, "store"
+	rows, err := postgres.Open(ctx, postgres.Options{
+		Database: database, Role: o.Role, Party: o.Base, Clock: later{p},
+		Keys: func(context.Context, datakey.Book) (postgres.Keys, error) { return later{p}, nil },
+	})
+	if err != nil {
+		return err
+	}
+	p.Store, p.Helper = rows, rows
+	if err := p.openVaults(ctx, rows, o.Database.WrappingKeys); err != nil {
+		return errors.Join(err, p.CloseStore())
+	}
+	return nil
+}
+
+// vaults are where keys are that replicas share; nil where they lie in directories.
+type vaults struct{ hpke, data vault.Vault }
+
+func (p *Party) openVaults(ctx context.Context, rows *postgres.Store, dir string) error {
+	if dir == "" {
+		return errors.New("a database without wrapping keys")
+	}
+	fsys, err := disk.OS(filepath.Dir(dir))
+	if err != nil {
+		return fmt.Errorf("wrapping keys: %w", err)
+	}
+	p.wrapping = fsys
+	keys, err := wrap.OpenFiles(fsys, filepath.Base(dir), nil)
+	if err == nil {
+		_, err = keys.Newest(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("wrapping keys: %s: %w (starling key wrapping --out DIR makes one; all processes have the same)", dir, err)
+	}
+	for purpose, into := range map[int]*vault.Vault{postgres.PurposeHPKE: &p.vaults.hpke, postgres.PurposeData: &p.vaults.data} {
+		if *into, err = rows.Vault(ctx, postgres.VaultOptions{Purpose: purpose, Wrapper: keys}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CloseStore closes what was opened, the store first.
+func (p *Party) CloseStore() error {
+	err := p.Store.Close()
+	if p.wrapping != nil {
+		err = errors.Join(err, p.wrapping.Close())
+	}
+	return err
+}
+
+// later are the parts that are opened after the store, on which they stand, and which it
+// uses once it has work to do.
+type later struct{ p *Party }
+
+func (l later) At(ctx context.Context, at time.Time) (*datakey.Key, error) {
+	return l.p.Data.At(ctx, at)
+}
+func (l later) By(serial uint64) (*datakey.Key, error) { return l.p.Data.By(serial) }
+func (l later) NewTimer(d time.Duration) disk.Timer    { return l.p.opt.Clock.NewTimer(d) }
+
+// Now is the steady time, and the machine's before that is known.
+func (l later) Now() time.Time {
+	if l.p.Steady == nil {
+		return l.p.opt.Clock.Now()
+	}
+	return l.p.Steady.Now()
+}
+
 func (p *Party) openKeys(ctx context.Context, o *Options) (err error) {
 	known, err := p.Store.KeysWereMade(ctx)
 	if err != nil {
 		return err
 	}
 	p.Keys, err = keyset.New(ctx, o.KeySchedule, keyset.Options{
-		FS: o.FS, Known: known, Configured: o.Keys, Clock: p.Steady, Failpoints: o.Failpoints, Log: o.Log,
+		Vault: p.vaults.hpke, FS: o.FS, Known: known, Configured: o.Keys, Clock: p.Steady, Failpoints: o.Failpoints, Log: o.Log,
 	})
 	if err == nil && o.KeySchedule != nil {
 		err = p.Store.NoteKeys(ctx)
@@ -114,7 +205,7 @@ func (p *Party) openKeys(ctx context.Context, o *Options) (err error) {
 		return err
 	}
 	p.Data, err = datakey.Open(ctx, datakey.Options{
-		FS: o.Record, Book: p.Store, Period: o.DataKeyPeriod, Keep: o.Retention, Clock: p.Steady, Failpoints: o.Failpoints, Log: o.Log,
+		Vault: p.vaults.data, FS: o.Record, Book: p.Store, Period: o.DataKeyPeriod, Keep: o.Retention, Clock: p.Steady, Failpoints: o.Failpoints, Log: o.Log,
 	})
 	if err != nil {
 		return err

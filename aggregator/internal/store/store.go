@@ -98,17 +98,10 @@ type Tasks interface {
 	Sweep(ctx context.Context, task dap.TaskID, n int) (more bool, err error)
 }
 
-// An Engine is what leader and helper each need a part of, on one data set, and each of
-// its methods is one named transaction; see the package comment for what that means. A
-// caller takes the parts that it uses.
-//
-// An Engine is one handle. There may be several on one data set, in one process or in
-// many; what one has committed the others read.
-type Engine interface {
+// A Base is what leader and helper both need of an engine.
+type Base interface {
 	Tasks
 	Registry
-	Leader
-	Helper
 	Resources
 	Releases
 	Replay
@@ -127,4 +120,16 @@ type Engine interface {
 	// Audit checks every invariant it knows and lists the violations, in words.
 	Audit(ctx context.Context) ([]string, error)
 	Close() error
+}
+
+// An Engine is what leader and helper each need a part of, on one data set, and each of
+// its methods is one named transaction; see the package comment for what that means. A
+// caller takes the parts that it uses.
+//
+// An Engine is one handle. There may be several on one data set, in one process or in
+// many; what one has committed the others read.
+type Engine interface {
+	Base
+	Leader
+	Helper
 }

@@ -96,7 +96,7 @@ func open(t testing.TB, s *pgtest.Schema) *postgres.Store {
 func openWith(t testing.TB, s *pgtest.Schema, change func(o *postgres.Options)) *postgres.Store {
 	t.Helper()
 	opt := options(s)
-	if err := postgres.Migrate(t.Context(), opt.Database); err != nil {
+	if _, err := postgres.Migrate(t.Context(), opt.Database, false); err != nil {
 		t.Fatal(err)
 	}
 	opt.Database.Connection, opt.Database.Connections = s.Service, 4
@@ -202,7 +202,7 @@ func TestForeignStore(t *testing.T) {
 		change(&opt)
 		_, err := postgres.Open(t.Context(), opt)
 		var unfit *aggregator.StoreError
-		if !errors.As(err, &unfit) || unfit.Fault != aggregator.ForeignStore {
+		if !errors.As(err, &unfit) || unfit.Fault != aggregator.ForeignSchema {
 			t.Errorf("the schema of another: %v", err)
 		}
 	}

@@ -65,7 +65,8 @@ func (l *leader) open(i int, grave time.Duration) {
 		_ = l.all[i].Close()
 	}
 	opt := options(l.schema)
-	is(l.t, postgres.Migrate(l.t.Context(), opt.Database), nil)
+	_, err := postgres.Migrate(l.t.Context(), opt.Database, false)
+	is(l.t, err, nil)
 	opt.Role, opt.Party, opt.Objects, opt.Grave, opt.Keys = dap.RoleLeader, "https://leader.example/", l.objects, grave, l.keys
 	opt.Database.Connection, opt.Database.Connections = l.schema.Service, 6
 	e, err := postgres.Open(l.t.Context(), opt)

@@ -20,6 +20,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/service"
 )
 
 //go:embed migrations/*.sql statements/*.sql
@@ -84,26 +85,11 @@ type Store struct {
 	forgot    atomic.Int64 // when outcomes were forgotten last, in Unix nanoseconds
 }
 
-// A helper is what there is of [store.Engine]: all but what leaders alone do.
-type helper interface {
-	store.Tasks
-	store.Registry
-	store.Helper
-	store.Resources
-	store.Releases
-	store.Replay
-	store.Watch
-	store.Files
-	datakey.Book
-	KeysWereMade(ctx context.Context) (bool, error)
-	NoteKeys(ctx context.Context) error
-	SeenTime(ctx context.Context) (time.Time, error)
-	SaveTime(ctx context.Context, t time.Time) error
-	Audit(ctx context.Context) ([]string, error)
-	Close() error
-}
-
-var _ helper = (*Store)(nil)
+var (
+	_ store.Base      = (*Store)(nil)
+	_ store.Helper    = (*Store)(nil)
+	_ store.Resources = (*Store)(nil)
+)
 
 // Open opens the data set of an aggregator, and makes it if there is none and the role may.
 // That of another aggregator is an [*aggregator.StoreError].
@@ -111,7 +97,11 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
-	db, err := reach(ctx, opt.Database)
+	db, err := reach(ctx, opt.Database, pgdb.Open)
+	var wrong *aggregator.StoreError
+	if errors.As(err, &wrong) {
+		wrong.Role = opt.Role.String()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -127,25 +117,70 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	return s, nil
 }
 
-// Migrate makes the schema, or brings it to this program's version, as the role that owns
-// it and has no rights to serve. Programs of the version before go on meanwhile.
-func Migrate(ctx context.Context, opt pgdb.Options) error {
-	db, err := reach(ctx, opt)
-	if err == nil {
-		db.Close()
-	}
-	return err
+// DatabaseOf is where a database of an aggregator's options is.
+func DatabaseOf(d *aggregator.Database) pgdb.Options {
+	return pgdb.Options{File: service.Secret(d.File), Schema: d.Schema, Service: d.Service, Connections: d.Connections}
 }
 
-func reach(ctx context.Context, opt pgdb.Options) (db *pgdb.DB, err error) {
+// Migrated is how far a schema was, and is.
+type Migrated struct {
+	Before, After pgdb.Version
+	Newest        int // that this program has
+}
+
+// Migrate makes the schema, or brings it to this program's version, as the role that owns
+// it. Programs of the version before go on meanwhile, unless finish has it take away what
+// they need.
+func Migrate(ctx context.Context, opt pgdb.Options, finish bool) (m Migrated, err error) {
+	db, err := reach(ctx, opt, pgdb.Found)
+	if err != nil {
+		return m, err
+	}
+	defer db.Close()
+	m.Newest = db.Newest()
+	steps := []func(context.Context) error{db.Migrate}
+	if finish {
+		steps = []func(context.Context) error{db.Finish, db.Migrate}
+	}
+	m.Before, err = db.Version(ctx)
+	for _, step := range steps {
+		if err == nil {
+			err = step(ctx)
+		}
+	}
+	if err == nil {
+		m.After, err = db.Version(ctx)
+	}
+	return m, unfit("migrate", opt.Schema, err)
+}
+
+// reach opens the schema, with the engine's own files.
+func reach(ctx context.Context, opt pgdb.Options, open func(context.Context, pgdb.Options) (*pgdb.DB, error)) (db *pgdb.DB, err error) {
 	if opt.Migrations, err = fs.Sub(files, "migrations"); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	if opt.Statements, err = fs.Sub(files, "statements"); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	db, err = pgdb.Open(ctx, opt)
-	return db, outcome("open", err)
+	db, err = open(ctx, opt)
+	return db, unfit("open", opt.Schema, err)
+}
+
+// unfit turns what makes a schema no place for this program into a StoreError, which whoever
+// configured it is told.
+func unfit(name, schema string, err error) error {
+	for sentinel, fault := range map[error]aggregator.StoreFault{
+		pgdb.ErrTooNew: aggregator.NewerSchema, pgdb.ErrTooOld: aggregator.OlderSchema, pgdb.ErrForeign: aggregator.ForeignSchema,
+	} {
+		if errors.Is(err, sentinel) {
+			return &aggregator.StoreError{Fault: fault, Detail: fmt.Sprintf("%s: %v", schema, err)}
+		}
+	}
+	if name == "open" && errors.Is(err, pgdb.ErrDenied) {
+		return &aggregator.StoreError{Fault: aggregator.OlderSchema,
+			Detail: fmt.Sprintf("%s: it is not there, or not whole, and the role that serves may not make it: %v", schema, err)}
+	}
+	return outcome(name, err)
 }
 
 // identify makes a new data set the aggregator's, and refuses one of another.
@@ -167,7 +202,7 @@ func (s *Store) identify(ctx context.Context, opt *Options) error {
 		return err
 	}
 	if dap.Role(role) != opt.Role || party != opt.Party {
-		return &aggregator.StoreError{Fault: aggregator.ForeignStore, Role: opt.Role.String(),
+		return &aggregator.StoreError{Fault: aggregator.ForeignSchema, Role: opt.Role.String(),
 			Detail: fmt.Sprintf("the schema %s is that of the %v at %s, not of the %v at %s", opt.Database.Schema, dap.Role(role), party, opt.Role, opt.Party)}
 	}
 	return nil

@@ -79,7 +79,7 @@ const (
 func schema(t *testing.T) (*pgtest.Schema, session) {
 	t.Helper()
 	s := pgtest.New(t)
-	if err := postgres.Migrate(t.Context(), options(s).Database); err != nil {
+	if _, err := postgres.Migrate(t.Context(), options(s).Database, false); err != nil {
 		t.Fatal(err)
 	}
 	x := connect(t, s, s.Service)

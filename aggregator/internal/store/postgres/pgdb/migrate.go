@@ -193,6 +193,39 @@ func (db *DB) fits(ctx context.Context) error {
 	})
 }
 
+// A Version is how far a schema is.
+type Version struct {
+	Number int // of the last migration that was applied
+	Least  int // what a program must have at least
+}
+
+// Version reads how far the schema is.
+func (db *DB) Version(ctx context.Context) (v Version, err error) {
+	err = db.View(ctx, "version", func(tx *Tx) error {
+		v.Number, v.Least, err = tx.version("")
+		return err
+	})
+	return v, err
+}
+
+// Newest is the number of the last migration that this program has.
+func (db *DB) Newest() int { return len(db.migrations) }
+
+// Found connects and makes what pgdb itself keeps, and leaves the schema otherwise as it is,
+// for the role that owns it: [DB.Migrate] and [DB.Finish] come next.
+func Found(ctx context.Context, opt Options) (*DB, error) {
+	return reach(ctx, opt, (*DB).inspect, (*DB).found)
+}
+
+// Migrate applies what programs of the version before can live with. It refuses a schema
+// that this program does not work with then.
+func (db *DB) Migrate(ctx context.Context) error {
+	if err := db.apply(ctx, false); err != nil {
+		return err
+	}
+	return db.fits(ctx)
+}
+
 func (tx *Tx) version(lock string) (number, least int, err error) {
 	err = tx.conn.QueryRow(tx.ctx, "SELECT number, least FROM version"+lock).Scan(&number, &least)
 	return number, least, tx.fail("version", err)

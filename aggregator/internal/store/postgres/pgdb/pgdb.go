@@ -29,7 +29,12 @@ type DB struct {
 
 // Open connects, makes the schema if it is not there, and applies the migrations that
 // programs of the version before can live with, where its role may.
-func Open(ctx context.Context, opt Options) (_ *DB, err error) {
+func Open(ctx context.Context, opt Options) (*DB, error) {
+	return reach(ctx, opt, (*DB).inspect, (*DB).found, (*DB).migrate, (*DB).fits)
+}
+
+// reach connects and takes some steps.
+func reach(ctx context.Context, opt Options, steps ...func(*DB, context.Context) error) (_ *DB, err error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
 	}
@@ -51,8 +56,8 @@ func Open(ctx context.Context, opt Options) (_ *DB, err error) {
 	if db.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, fmt.Errorf("pgdb: %w", err)
 	}
-	for _, step := range []func(context.Context) error{db.inspect, db.found, db.migrate, db.fits} {
-		if err := step(ctx); err != nil {
+	for _, step := range steps {
+		if err := step(db, ctx); err != nil {
 			db.Close()
 			return nil, err
 		}

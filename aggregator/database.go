@@ -1,0 +1,45 @@
+package aggregator
+
+import (
+	"errors"
+	"fmt"
+)
+
+// A Database is where the processes of one aggregator keep what they have together: a
+// schema of PostgreSQL, 15 or newer.
+type Database struct {
+	// File holds a connection string, as psql takes it, and is read for each new connection:
+	// what is replaced there needs no restart. TLS is verified as sslmode=verify-full does,
+	// unless it says otherwise, and what is weaker is refused but on this machine. Required.
+	File string
+	// Schema is where all tables are, which no other aggregator has. Default "starling".
+	Schema string
+	// Service is the role that the replicas connect as, where File, as that of a migration,
+	// names the role that owns the tables. Default the role of File.
+	Service string
+	// WrappingKeys is the directory of the keys that wrap the aggregator's own keys, which
+	// lie in the database: the same at all processes, and never there. Required to serve.
+	WrappingKeys string
+	// Connections is how many connections a process has at most; default 16.
+	Connections int
+}
+
+// DefaultSchema is the schema of a Database that names none.
+const DefaultSchema = "starling"
+
+// Validate fills in defaults and says what is missing.
+func (d *Database) Validate() error {
+	if d.Schema == "" {
+		d.Schema = DefaultSchema
+	}
+	if d.Connections == 0 {
+		d.Connections = 16
+	}
+	switch {
+	case d.File == "":
+		return errors.New("database: no file with a connection string")
+	case d.Connections < 2 || d.Connections > 10_000:
+		return fmt.Errorf("database: %d connections, want 2 to 10000", d.Connections)
+	}
+	return nil
+}
