@@ -2,10 +2,9 @@ package segment
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -243,16 +242,12 @@ func (in *Intake) run(g *groupCommit) {
 // keep makes a group commit durable: first its object, where that is none of a row, and
 // then the rows that name it.
 func (in *Intake) keep(ctx context.Context, g *groupCommit) error {
-	var random [16]byte
-	if _, err := rand.Read(random[:]); err != nil {
-		return fmt.Errorf("segment: random bytes: %w", err)
-	}
 	stored := in.opt.Objects != nil && g.size >= in.opt.RowBytes
 	folder := RowFolder
 	if stored {
 		folder = objectFolder
 	}
-	name := folder + hex.EncodeToString(random[:]) + objectSuffix
+	name := ObjectName(strings.TrimSuffix(folder, "/"))
 	parts, d, err := cutObject(name, g.entries, in.opt.JobBytes, in.opt.JobReports)
 	if err != nil {
 		return err

@@ -5,14 +5,18 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/payload"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres"
@@ -23,15 +27,15 @@ import (
 	"github.com/starling-agg/starling/internal/disk/disktest"
 )
 
-// partial is what there is of the engine; a call of the rest of it is a panic.
-type partial struct {
+// replica is a handle as the suite has it, whose uploads come through logs.
+type replica struct {
 	*postgres.Store
-	rest
+	*logs
 	all *[]*postgres.Store
 }
 
 // PutTask provisions a task at all handles, as each replica does for itself.
-func (p partial) PutTask(ctx context.Context, t *store.Task) error {
+func (p replica) PutTask(ctx context.Context, t *store.Task) error {
 	for _, e := range *p.all {
 		if e != p.Store {
 			if err := e.PutTask(ctx, t); err != nil {
@@ -42,16 +46,102 @@ func (p partial) PutTask(ctx context.Context, t *store.Task) error {
 	return p.Store.PutTask(ctx, t)
 }
 
-func (p partial) Close() error {
+func (p replica) Close() error {
 	*p.all = slices.DeleteFunc(*p.all, func(e *postgres.Store) bool { return e == p.Store })
 	return p.Store.Close()
 }
 
-// rest has what the suite calls before each test: of logs, which there are not.
-type rest struct{ store.Leader }
+// logs has the logs of the suite, each of which is an object here: what it has of a batch
+// bucket that takes nothing more was acknowledged before, and counts as rejected.
+type logs struct {
+	mu    sync.Mutex
+	begun map[disk.LogID]segment.Begun
+	fates map[disk.LogID]segment.Fate
+	named map[string]bool // objects
+}
 
-func (rest) BeginLogs(context.Context, []segment.Begun) error   { return nil }
-func (rest) BegunLogs(context.Context) ([]segment.Begun, error) { return nil, nil }
+func (l *logs) LogFate(_ context.Context, log segment.Begun) (segment.Fate, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fates[log.ID], nil
+}
+
+func (l *logs) BeginLogs(_ context.Context, list []segment.Begun) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, b := range list {
+		if l.fates[b.ID] == segment.Unsorted {
+			l.begun[b.ID] = b
+		}
+	}
+	return nil
+}
+
+func (l *logs) BegunLogs(context.Context) ([]segment.Begun, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.SortedFunc(maps.Values(l.begun), func(a, b segment.Begun) int { return strings.Compare(a.File, b.File) }), nil
+}
+
+func (p replica) ForgetLog(ctx context.Context, _ disk.LogID) error { return p.Pass(ctx, "forget-log") }
+
+// CommitLog names the slices of a log once.
+func (p replica) CommitLog(ctx context.Context, log segment.Begun, list []segment.Slice, lost *segment.LogDamage, others []segment.Begun) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fates[log.ID] != segment.Unsorted {
+		return nil
+	}
+	if lost != nil && len(lost.Reports) > 0 {
+		return fmt.Errorf("a log that lost reports: %+v", *lost)
+	}
+	fate := segment.Named
+	for len(list) > 0 { // in the log, or in objects that it was copied to
+		object := list[0].Object
+		if object != log.File {
+			fate = segment.Replaced
+		}
+		n := slices.IndexFunc(list, func(s segment.Slice) bool { return s.Object != object })
+		if n < 0 {
+			n = len(list)
+		}
+		if err := p.name(ctx, object, list[:n]); err != nil {
+			return err
+		}
+		list = list[n:]
+	}
+	delete(p.begun, log.ID)
+	p.fates[log.ID] = fate
+	if err := p.Pass(ctx, "commit-log"); err != nil {
+		return err
+	}
+	for _, b := range others {
+		p.begun[b.ID] = b
+	}
+	return nil
+}
+
+// name names the slices of an object once.
+func (p replica) name(ctx context.Context, object string, list []segment.Slice) error {
+	if p.named[object] {
+		return nil
+	}
+	refused, err := p.Acknowledge(ctx, object, nil, list)
+	if err != nil {
+		return err
+	}
+	p.named[object] = true
+	for i, why := range refused {
+		if why == 0 {
+			continue
+		}
+		err := p.CountLate(ctx, dap.TaskID(list[i].TaskID), why, list[i].Count+list[i].Duplicates)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // harness is a schema whose replicas are the handles.
 type harness struct {
@@ -59,6 +149,7 @@ type harness struct {
 	fs   disk.FS
 	fail *disk.Failpoints
 	all  []*postgres.Store // that are open
+	logs *logs
 
 	attempts int // at a transaction; zero is the default
 }
@@ -68,11 +159,15 @@ func (h *harness) Failpoints() *disk.Failpoints { return h.fail }
 
 func (h *harness) Open(t *testing.T) store.Engine {
 	t.Helper()
+	if h.logs == nil {
+		h.logs = &logs{begun: make(map[disk.LogID]segment.Begun), fates: make(map[disk.LogID]segment.Fate), named: make(map[string]bool)}
+	}
 	e := openWith(t, h.Schema, func(o *postgres.Options) {
+		o.Objects, o.Grave = payload.OpenFiles(h.fs), time.Nanosecond
 		o.Database.Failpoints, o.Database.Prefix, o.Database.Attempts = h.fail, "store", h.attempts
 	})
 	h.all = append(h.all, e)
-	return partial{Store: e, all: &h.all}
+	return replica{Store: e, logs: h.logs, all: &h.all}
 }
 
 func (h *harness) Beside(t *testing.T) store.Engine { return h.Open(t) }
@@ -109,10 +204,12 @@ func openWith(t testing.TB, s *pgtest.Schema, change func(o *postgres.Options)) 
 	return e
 }
 
-// transactions are those of a helper that write.
+// transactions are those that write.
 var transactions = []string{
 	"take-off", "commit-job", "advance-job", "create-resource", "delete-resource", "fail-resource", "release", "put-task", "retire-task",
 	"sweep-task", "merge-runs", "merge-parts", "sum-tallies", "give-up",
+	"acknowledge", "claim-jobs", "save-sent", "retry-job", "quarantine-job", "park-job", "finish-job", "set-aside", "resume", "hold-task",
+	"drain", "freeze", "bury-rows", "drop-tombstones", "move-slices",
 }
 
 // storm has the answer to each transaction's commit lost now and then. Where the server is
@@ -146,11 +243,11 @@ func (h *harness) storm(seed uint64, odds int, kill func()) {
 	}
 }
 
-// TestInterleaved: two replicas, through faults between them and the store, and answers to
-// commits that are lost in the store itself.
+// TestInterleaved: two replicas of a leader and of a helper, through faults between them and
+// the store, and answers to commits that are lost in the store itself.
 func TestInterleaved(t *testing.T) {
 	seed := uint64(0)
-	storetest.InterleaveHelper(t, 4, func(t *testing.T) storetest.Harness {
+	storetest.Interleave(t, 4, func(t *testing.T) storetest.Harness {
 		h := &harness{Schema: pgtest.New(t), fs: disktest.NewMem(1), fail: new(disk.Failpoints)}
 		h.storm(atomic.AddUint64(&seed, 1), 12, nil)
 		return h
@@ -159,7 +256,7 @@ func TestInterleaved(t *testing.T) {
 
 // TestInterleavedCrashes: and a server that is killed, before commits and after them.
 func TestInterleavedCrashes(t *testing.T) {
-	storetest.InterleaveHelper(t, 1, func(t *testing.T) storetest.Harness {
+	storetest.Interleave(t, 1, func(t *testing.T) storetest.Harness {
 		server := pgtest.NewServer(t)
 		h := &harness{Schema: server.Schema(t), fs: disktest.NewMem(1), fail: new(disk.Failpoints), attempts: 200}
 		var mu sync.Mutex

@@ -1,15 +1,13 @@
 // Package postgres keeps what one aggregator has in PostgreSQL, for any number of
-// replicas. It is to be an engine of [store.Engine] and is not one yet: it does what a
-// helper does, which is [store.Tasks], [store.Helper], [store.Resources], [store.Releases],
-// [store.Replay], [store.Watch], [store.Files] and [datakey.Book], and what a leader does
-// with slices, [store.Jobs]. Package pgdb runs its transactions, and package pgtest its
-// tests.
+// replicas: all of [store.Engine] but logs, for which an aggregator has a [segment.Intake].
+// No product uses it yet. Package pgdb runs its transactions, and package pgtest its tests.
 //
 // # Uploads
 //
-// There are no logs. The uploads that a [segment.Intake] gathers are one object, cut into slices, and one
-// transaction that names them, after which the uploads are acknowledged: below 256 KiB the
-// object is in its row, else it is durable in object storage before the transaction begins.
+// There are no logs. The uploads that a [segment.Intake] gathers are one object, cut into
+// slices, and one transaction that names them, after which the uploads are acknowledged:
+// below 256 KiB the object is in its row, else it is durable in object storage before the
+// transaction begins.
 // The transaction holds the tasks as commits do, and refuses what comes for a batch bucket
 // that is frozen or closed. So no slice ever waits for one, and claims need not look.
 //

@@ -174,7 +174,7 @@ func (c *claiming) slices(t *task, bucket uint64, room uint64) (ids []int64, rep
 		if err := r.Scan(&id, &bytes, &n); err != nil || full {
 			return err
 		}
-		if len(ids) > 0 && (size+bytes > c.most.Bytes || reports+n > uint64(c.most.Reports) || reports >= room) {
+		if len(ids) > 0 && (reports >= room || !c.most.Takes(int(reports), size, int(n), bytes)) {
 			full = true
 			return nil
 		}

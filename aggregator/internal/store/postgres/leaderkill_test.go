@@ -27,8 +27,8 @@ import (
 // replicaEnv has what a process of this binary needs to be a replica that is killed.
 const replicaEnv = "STARLING_TEST_REPLICA"
 
-// A replica is a leader in a process of its own.
-type replica struct {
+// A doomed replica is a leader in a process of its own.
+type doomed struct {
 	Schema, Service, Keys string
 	First, Last           int // the reports that it takes
 }
@@ -48,7 +48,7 @@ func keysIn(dir string) func(ctx context.Context, book datakey.Book) (postgres.K
 }
 
 // run takes uploads and finishes jobs until it is killed, and says each step on stdout.
-func (r *replica) run(ctx context.Context, task *store.Task) error {
+func (r *doomed) run(ctx context.Context, task *store.Task) error {
 	opt := postgres.Options{Role: dap.RoleLeader, Party: "https://leader.example/", Keys: keysIn(r.Keys)}
 	opt.Database.Connection, opt.Database.Schema, opt.Database.Volatile = r.Service, r.Schema, true
 	s, err := postgres.Open(ctx, opt)
@@ -135,7 +135,7 @@ func TestReplicasAreKilled(t *testing.T) {
 	const rounds, each = 8, 30
 	acknowledged := 0
 	for round := range rounds {
-		r := replica{Schema: l.schema.Name, Service: l.schema.Service, Keys: dir, First: round * each, Last: (round+1)*each - 1}
+		r := doomed{Schema: l.schema.Name, Service: l.schema.Service, Keys: dir, First: round * each, Last: (round+1)*each - 1}
 		env, err := json.Marshal(r)
 		is(t, err, nil)
 		cmd := exec.CommandContext(ctx, os.Args[0])
@@ -200,7 +200,7 @@ func asReplica() bool {
 	if text == "" {
 		return false
 	}
-	var r replica
+	var r doomed
 	err := json.Unmarshal([]byte(text), &r)
 	if err == nil {
 		err = r.run(context.Background(), storetest.Task(dumb{}, dap.TimeInterval, 1))

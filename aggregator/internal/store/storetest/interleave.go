@@ -24,18 +24,7 @@ func Interleave(t *testing.T, seeds int, open func(t *testing.T) Harness) {
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			interleave(t, open(t), uint64(seed), false)
-		})
-	}
-}
-
-// InterleaveHelper is Interleave without what leaders alone do: for an engine that has a
-// helper's part of the contract as yet.
-func InterleaveHelper(t *testing.T, seeds int, open func(t *testing.T) Harness) {
-	for seed := range seeds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			interleave(t, open(t), uint64(seed), true)
+			interleave(t, open(t), uint64(seed))
 		})
 	}
 }
@@ -90,16 +79,13 @@ const (
 	buckets     = 5
 )
 
-func interleave(t *testing.T, h Harness, seed uint64, helper bool) {
+func interleave(t *testing.T, h Harness, seed uint64) {
 	p := &play{
 		t: t, rng: rand.New(rand.NewPCG(seed, 1)), put: make(map[dap.TaskID]uint64), asked: make(map[dap.TaskID][]asked),
 		answers: make(map[string]string), drawn: make(map[string]draw),
 		lead:   []*store.Task{Task(t, dap.TimeInterval, 1), Task(t, dap.LeaderSelected, 2)},
 		help:   []*store.Task{Task(t, dap.TimeInterval, 3), Task(t, dap.LeaderSelected, 4)},
 		series: Task(t, dap.TimeInterval, 5),
-	}
-	if helper {
-		p.lead = nil
 	}
 	tasks := slices.Concat(p.lead, p.help, []*store.Task{p.series})
 	for _, task := range tasks {
@@ -179,9 +165,6 @@ func (p *play) inside(who int) (begin, wait func()) {
 // choose draws a call and all that it needs; the call itself draws nothing.
 func (p *play) choose(who int) func() {
 	proc := p.procs[who]
-	if len(p.lead) == 0 {
-		return p.chooseHelper(who)
-	}
 	task := p.lead[p.rng.IntN(len(p.lead))]
 	helped := p.help[p.rng.IntN(len(p.help))]
 	n := p.rng.IntN(100)
@@ -225,24 +208,6 @@ func (p *play) choose(who int) func() {
 	return p.share(who, helped)
 }
 
-// chooseHelper is choose where there is nothing to lead.
-func (p *play) chooseHelper(who int) func() {
-	proc, task := p.procs[who], p.help[p.rng.IntN(len(p.help))]
-	switch n := p.rng.IntN(100); {
-	case n < 5:
-		return func() { p.fine(proc.store.Bury(context.Background())) }
-	case n < 10:
-		return p.delete(proc, task)
-	case n < 25:
-		return p.askShare(proc, task)
-	case n < 55:
-		return p.job(who, task)
-	case n < 70:
-		return p.round(who)
-	}
-	return p.share(who, task)
-}
-
 // fine fails the test on an error that is neither a fault nor one of the ordinary ones.
 func (p *play) fine(err error, ordinary ...error) {
 	p.t.Helper()
@@ -276,9 +241,6 @@ func (p *play) end() {
 func (p *play) finish() {
 	p.t.Helper()
 	ctx := context.Background()
-	if len(p.lead) == 0 {
-		return
-	}
 	p.w.Sort()
 	p.w.Now = p.w.Now.Add(time.Hour) // all leases have ended
 	for _, task := range p.lead {
