@@ -518,6 +518,7 @@ func TestLeaderServerCrash(t *testing.T) {
 	crash()
 	l.release(task, r, f, 0, 9)
 	crash()
+	l.owner = connect(t, l.schema, l.schema.Owner) // the one before went with the server
 	l.left(0, 0)
 	l.audit("")
 }
