@@ -81,7 +81,7 @@ func TestAnotherVerifyKey(t *testing.T) {
 			if c := p.counts(); c.Waiting != 120 || len(c.Rejected) > 0 {
 				t.Errorf("counts %+v", c)
 			}
-			p.waitsBecause("verification key 7", "verify_keys (id = 7)")
+			p.waitsBecause("verification key 7", "--verify-key 7=FILE")
 			for _, s := range []*status.Task{p.leaderTask(), p.helperTask()} {
 				d := s.Agreement.Differences
 				if len(d) != 1 || d[0].Leader == d[0].Helper || d[0] != p.leaderTask().Agreement.Differences[0] {
@@ -133,7 +133,7 @@ func TestStartedWithAnotherKey(t *testing.T) {
 			if c := p.counts(); c.Waiting != waits || len(c.Rejected) > 0 {
 				t.Errorf("counts %+v", c)
 			}
-			p.waitsBecause("verification key 7", "verify_keys")
+			p.waitsBecause("verification key 7", "--verify-key 7=FILE")
 			p.helperWith(verifyKey(p.task.VerifyKeys[7]))
 			p.clock.advance(time.Minute)
 			p.step()
@@ -158,7 +158,7 @@ func TestAnotherCollectorKey(t *testing.T) {
 		p.clock.advance(time.Second)
 	}
 	p.waits(loc)
-	p.waitsBecause("the collector's public key", "collector_hpke")
+	p.waitsBecause("the collector's public key", "--collector-hpke")
 	if c := p.helperCounts(); c.Collected != 0 {
 		t.Errorf("the helper has released: %+v", c)
 	}

@@ -60,7 +60,13 @@ func (p *pair) leaderTask() *status.Task {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return &s.Tasks[0]
+	for i := range s.Tasks {
+		if s.Tasks[i].ID == p.id.Base64() {
+			return &s.Tasks[i]
+		}
+	}
+	p.t.Fatalf("no task %v among %d", p.id, len(s.Tasks))
+	return nil
 }
 
 func plainStatus(code int) func(http.ResponseWriter, *httptest.ResponseRecorder) {

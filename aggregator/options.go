@@ -63,6 +63,12 @@ type Task struct {
 	// that the helper can take the task from it (package taskprov). The ID is then what
 	// the configuration tells.
 	Advertise bool
+	// Suite is the HPKE suite that devices seal to. Optional; the zero value is what the
+	// service offers first.
+	Suite sealed.Suite
+	// Deployment is what the recipe says of the keys that its servers sign with; nil where
+	// it names none.
+	Deployment *keyset.Deployment
 }
 
 // A Series says how the noise of a task's releases is correlated.
@@ -168,9 +174,13 @@ type Options struct {
 	// Base is the URL under which the service's Handler is reached; it may have a path.
 	// Required.
 	Base string
-	// Tasks are the provisioned tasks, beside those that the store has. At least one is
-	// required, or a Provider.
+	// Tasks are provisioned for one life of the service, beside those that the store has.
+	// At least one is required, or a Provider.
 	Tasks []Task
+	// Import are the tasks that stand in a configuration. A store that has no task takes
+	// them over; one that has some is to have these too, as they are, or the start is
+	// refused with a *[TaskError]. Optional.
+	Import []Provision
 	// Provide makes the tasks that were added to a running service, and are in its store,
 	// again. Required where there are any.
 	Provide Provider
@@ -306,6 +316,9 @@ type Limits struct {
 	// below half of it jobs and collections wait, and below a quarter the store begins no
 	// transaction; all go on by themselves. Default 256 MiB; negative: no bound.
 	MinFree int64
+	// HotTasks is how many of the store's tasks a start opens, the newest; the others are
+	// opened when they are first asked for. Default 1,000; negative: none.
+	HotTasks int
 	// ClockSkew is how far in the future a report's time may lie, and how much later than
 	// its grace a round is released; default 5 minutes.
 	ClockSkew time.Duration
@@ -343,6 +356,7 @@ func (l Limits) WithDefaults() Limits {
 	defi(&l.Workers, runtime.GOMAXPROCS(0))
 	defi(&l.Jobs, 2)
 	defi(&l.Queue, 16)
+	defi(&l.HotTasks, 1000)
 	defd(&l.BodyTimeout, 30*time.Second)
 	defd(&l.ClockSkew, 5*time.Minute)
 	return l

@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/starling-agg/starling/aggregator/keyset"
+	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/noise"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/vdaf"
 )
 
@@ -42,6 +45,13 @@ func TaskOf(c *recipe.Checked, s Secrets) (t Task, err error) {
 	if n, ok := r.Correlated(); ok {
 		t.Series = &Series{Series: n.Series, Units: r.RoundUnits()}
 	}
+	t.Suite = SuiteOf(r)
+	switch d, err := DeploymentOf(r); {
+	case err == nil:
+		t.Deployment = &d
+	case !errors.Is(err, recipe.ErrNoServerKeys):
+		return t, fmt.Errorf("aggregator: recipe: %w", err)
+	}
 	t.Calendar = &Calendar{Units: r.BatchUnits(), Alone: r.Alone(), Grace: r.Grace()}
 	return t, nil
 }
@@ -51,6 +61,37 @@ func TaskOf(c *recipe.Checked, s Secrets) (t Task, err error) {
 // aggregator take one for a task without a recipe would have its noise and rounds left
 // out, on which devices count.
 func ofRecipe(c *dap.TaskConfiguration) bool { return len(c.TaskInfo) == len(recipe.ID{}) }
+
+// SuiteOf is the HPKE suite that a recipe's devices seal to.
+func SuiteOf(r *recipe.Recipe) sealed.Suite {
+	if r.KEM == recipe.XWing {
+		return sealed.SuiteXWing
+	}
+	return sealed.SuiteX25519
+}
+
+// DeploymentOf is what a recipe says of its servers; [recipe.ErrNoServerKeys] if it names
+// no keys.
+func DeploymentOf(r *recipe.Recipe) (keyset.Deployment, error) {
+	id, err := r.Deployment()
+	if err != nil {
+		return keyset.Deployment{}, err
+	}
+	recipeID, err := r.ID()
+	if err != nil {
+		return keyset.Deployment{}, err
+	}
+	path := r.Path.(recipe.TwoServer) // or it had no deployment
+	d := keyset.Deployment{
+		ID: id, Epoch: r.ServerKeys.Epoch(), Leader: path.Leader, Helper: path.Helper,
+		Roots:   ohttp.Roots{Leader: r.ServerKeys.Leader, Helper: r.ServerKeys.Helper, Gateway: r.ServerKeys.Gateway},
+		Recipes: []keyset.Recipe{{ID: recipeID, MaxSending: r.MaxSending()}},
+	}
+	if r.Relay != nil {
+		d.Relay = r.Relay.URL
+	}
+	return d, nil
+}
 
 // ForeignTask returns a task that others made and that has no recipe: DAP's own rules are
 // all that hold there. No noise is added, nothing is known of rounds, and no guarantee is
@@ -68,5 +109,6 @@ func ForeignTask(version dap.Version, config []byte, s Secrets) (t Task, err err
 		return t, fmt.Errorf("aggregator: its task_info has %d bytes, as that of a recipe's task, which is named by the recipe", len(c.TaskInfo))
 	}
 	t.Config, t.Version, t.ID, t.Noise = config, version, c.TaskID(), noise.Zero{}
+	t.Suite = sealed.SuiteX25519 // DAP's own
 	return t, nil
 }

@@ -57,6 +57,9 @@ const (
 	TaskClosed   TaskFault = "closed"
 	TaskDiffers  TaskFault = "there with other terms"
 	TaskTooLarge TaskFault = "too large"
+	TaskUnsigned TaskFault = "of a signing key that is not here"
+	TaskUnsealed TaskFault = "of a KEM that is not here"
+	TaskUnknown  TaskFault = "not in the store"
 )
 
 // A TaskError refuses a task that is to be added; nothing has changed.

@@ -21,11 +21,7 @@ import (
 // counts are the leader's counts of the task.
 func (p *pair) counts() status.Counts {
 	p.t.Helper()
-	s, err := p.leader.Status(context.Background())
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return s.Tasks[0].Counts
+	return p.leaderTask().Counts
 }
 
 func (p *pair) helperCounts() status.Counts {

@@ -131,7 +131,7 @@ func TestWhyInEachSituation(t *testing.T) {
 		"another verification key": {setup: anotherKey, make: func(p *pair) {
 			p.accept(p.reports(3)...)
 			p.step()
-		}, blocks: "verification key 7", do: "give both the same file in verify_keys (id = 7)"},
+		}, blocks: "verification key 7", do: "starling task change --verify-key 7=FILE"},
 		"another verification key, and a helper that does not compare": {setup: anotherKey, make: func(p *pair) {
 			p.between(strangers)
 			p.accept(p.reports(120)...)

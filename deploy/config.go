@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/http"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
@@ -84,7 +85,12 @@ type Aggregator struct {
 	// Agreement is where the tasks' keys and tokens come from that have no files of their
 	// own. Optional.
 	Agreement Agreement `toml:"agreement"`
-	// Tasks are what this aggregator takes part in. Required, at least one.
+	// URL is where others reach this aggregator, as recipes name it. Default: what the
+	// recipes of Tasks name, and else the party's own invitation. Required where there is
+	// neither.
+	URL string `toml:"url"`
+	// Tasks are what this aggregator takes part in from its first start on, which imports
+	// them into its store; starling task add adds others. Optional.
 	Tasks []Task `toml:"tasks"`
 	// Taskprov are the leaders that may bring tasks to a helper with their requests.
 	// Optional; helpers only.
@@ -104,6 +110,8 @@ type Aggregator struct {
 	Limits Limits `toml:"limits"`
 	// Log says how much is written to stderr. Default "info".
 	Log Log `toml:"log"`
+
+	dir string `toml:"-"` // of the configuration's file; empty: none
 }
 
 // A Task is one task as this aggregator is provisioned with it.
@@ -185,6 +193,9 @@ type Limits struct {
 	// ClockSkew is how far in the future a report's time may lie, and how much later than
 	// its grace a round is released. Default 5m.
 	ClockSkew service.Duration `toml:"clock_skew"`
+	// HotTasks is how many tasks are opened at the start, the newest; the others when they
+	// are first asked for. Default 1000; negative: none.
+	HotTasks int `toml:"hot_tasks"`
 	// MaxAge is how old a report may be when it is uploaded, in whole units of the task.
 	// Default no bound.
 	MaxAge service.Duration `toml:"max_age"`
@@ -198,7 +209,7 @@ type Limits struct {
 
 func (l Limits) options() aggregator.Limits {
 	return aggregator.Limits{UploadBody: l.UploadBytes, UploadReports: l.UploadReports, JobBody: l.JobBytes,
-		InFlight: l.InFlightBytes, Workers: l.Workers, Jobs: l.Jobs, ClockSkew: time.Duration(l.ClockSkew), MaxAge: time.Duration(l.MaxAge),
+		InFlight: l.InFlightBytes, Workers: l.Workers, Jobs: l.Jobs, HotTasks: l.HotTasks, ClockSkew: time.Duration(l.ClockSkew), MaxAge: time.Duration(l.MaxAge),
 		MaxBacklog: l.MaxBacklog, MinFree: l.MinFree}
 }
 
@@ -221,6 +232,11 @@ func LoadAggregator(path string, role dap.Role) (*Aggregator, error) {
 	if err := loadAs(path, Role(role.String()), a, a.Validate); err != nil {
 		return nil, err
 	}
+	file, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("deploy: %w", err)
+	}
+	a.dir = filepath.Dir(file)
 	return a, nil
 }
 
@@ -239,12 +255,16 @@ func (a *Aggregator) Validate() error {
 	f.If(a.Helper != (Via{}) && a.Role != dap.RoleLeader, "helper: only a leader has one")
 	f.If(a.Data == "", "data: the directory of the store is required")
 	f.If(a.Data != "" && !apart(a.Data, a.Record), "%w", errRecord)
-	f.If(len(a.Tasks) == 0, "tasks: at least one is required")
+	f.If(len(a.Tasks) == 0 && a.URL == "" && !a.Agreement.used(), "url: required where neither tasks nor an agreement say where others reach this %v", a.Role)
+	if a.URL != "" {
+		_, err := dap.BaseURL([]byte(a.URL))
+		f.Add("url: ", err)
+	}
 	f.If(a.Deferred && a.Role != dap.RoleHelper, "deferred: only a helper answers later")
 	f.If(a.DataKeyPeriod != 0 && time.Duration(a.DataKeyPeriod) < aggregator.MinDataKeyPeriod, "data_key_period: want %v or more", aggregator.MinDataKeyPeriod)
 	f.If(a.CompareEvery < 0, "compare_every: negative")
 	f.If(a.CompareEvery > 0 && a.Role != dap.RoleLeader, "compare_every: the leader asks, a helper answers")
-	if low := negatives(a.Limits, "max_backlog", "min_free"); low != nil {
+	if low := negatives(a.Limits, "max_backlog", "min_free", "hot_tasks"); low != nil {
 		f.Add("limits.", low)
 	} else if a.Limits.options().Validate() != nil {
 		f.If(true, "limits.in_flight_bytes: smaller than upload_bytes or job_bytes, which are one body")
@@ -275,9 +295,10 @@ func (t *Task) validate(role dap.Role, agreed bool) error {
 
 // material is what the configuration's files hold.
 type material struct {
-	keys    *sealed.Keyring  // the operator's
-	epochs  *keyset.Schedule // nil: the operator's are all
-	tasks   []aggregator.Task
+	keys    *sealed.Keyring        // the operator's
+	epochs  *keyset.Schedule       // nil: the operator's are all
+	tasks   []aggregator.Task      // of the configuration
+	imports []aggregator.Provision // the same
 	recipes []*recipe.Recipe       // those of checked
 	checked []*recipe.Checked      // of the tasks that have one
 	signing *keyset.Signing        // nil: no recipe names keys
@@ -326,20 +347,27 @@ func (a *Aggregator) read() (*material, error) {
 	if agreed != nil && a.Role == dap.RoleLeader {
 		m.helper = agreed.other
 	}
+	m.base = a.URL
 	for i := range a.Tasks {
 		if a.Tasks[i].validate(a.Role, a.Agreement.used()) != nil {
 			continue // was told when the configuration was read
 		}
 		place := fmt.Sprintf("tasks[%d]: ", i)
-		t, c, err := a.Tasks[i].read(a.Role, agreed)
+		form, made, err := a.Tasks[i].source()
+		t, c, err := a.Tasks[i].make(form, made, err, a.Role, agreed)
 		if err != nil {
 			f.Add(place, err)
 			continue
 		}
 		base, err := baseOf(&t, a.Role)
 		f.Add(place, err)
-		f.If(err == nil && m.base != "" && m.base != base, "%sits recipe calls this %v %q, and another's calls it %q", place, a.Role, base, m.base)
+		f.If(err == nil && m.base != "" && m.base != base, "%sits recipe calls this %v %q, and another's, or url, calls it %q", place, a.Role, base, m.base)
+		written, err := a.terms(&a.Tasks[i])
+		f.Add(place, err)
 		m.base, m.tasks = base, append(m.tasks, t)
+		m.imports = append(m.imports, aggregator.Provision{
+			Task: t, Form: form, Made: made, Terms: written, Source: aggregator.Imported, By: "configuration",
+		})
 		if c != nil {
 			m.recipes, m.checked = append(m.recipes, c.Recipe()), append(m.checked, c)
 		}
@@ -352,6 +380,12 @@ func (a *Aggregator) read() (*material, error) {
 		f.Add(fmt.Sprintf("taskprov[%d].", i), err)
 		m.brings = append(m.brings, policy)
 	}
+	if m.base == "" {
+		own, err := a.Agreement.invited(Role(a.Role.String()))
+		if f.Add("", err); err == nil {
+			m.base = own.URL
+		}
+	}
 	m.signing, err = a.signing(m.recipes)
 	f.Add("", err)
 	m.epochs, err = a.schedule(m.recipes, m.signing)
@@ -362,15 +396,8 @@ func (a *Aggregator) read() (*material, error) {
 	return m, nil
 }
 
-// read reads the files of a task, and says all that is wrong with them; its recipe is nil
-// where it has none.
-func (t *Task) read(role dap.Role, agreed *shared) (out aggregator.Task, c *recipe.Checked, err error) {
-	form, made, err := t.source()
-	return t.make(form, made, err, role, agreed)
-}
-
-// make makes a task of the bytes that it is made of, or says why these were not read, and
-// what else is wrong.
+// make makes a task of the bytes that it is made of and of the files that it names, or says
+// why the bytes were not read, and what else is wrong; its recipe is nil where it has none.
 func (t *Task) make(form aggregator.Form, made []byte, unread error, role dap.Role, agreed *shared) (out aggregator.Task, c *recipe.Checked, err error) {
 	var f Faults
 	if err = unread; err != nil {

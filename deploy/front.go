@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/dap"
@@ -98,7 +99,7 @@ func CreateFront(dir string, r *recipe.Recipe, f *Front, now time.Time, window t
 		}
 	} else {
 		var d keyset.Deployment
-		if d, err = DeploymentOf(r); err == nil {
+		if d, err = aggregator.DeploymentOf(r); err == nil {
 			m, err = cosigned(dir, Manifest{Deployment: d, NotBefore: now, NotAfter: now.Add(d.Epoch), Gateway: gateway,
 				Tries: tries, Every: every, Hold: ohttp.DefaultHold})
 		}

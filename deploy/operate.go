@@ -130,17 +130,10 @@ func operations(current func() (*opened, error)) http.Handler {
 			return status.Decided{Tasks: held, Reports: reports}, err
 		})
 	}
-	handle(status.AddTaskPath, true, func(s *opened, w http.ResponseWriter, r *http.Request) error {
-		in, err := status.ReadNewTask(r)
-		if err != nil {
-			return err
-		}
-		done, err := s.add(r.Context(), &in)
-		if err == nil {
-			status.Answer(w, done)
-		}
-		return err
-	})
+	instructed(handle, status.AddTaskPath, status.ReadNewTask, (*opened).add)
+	instructed(handle, status.AmendTaskPath, status.ReadNewTask, (*opened).amend)
+	instructed(handle, status.ShowTaskPath, status.ReadNamed, (*opened).show)
+	instructed(handle, status.CloseTaskPath, status.ReadClosing, (*opened).closeTask)
 	handle(status.ListTasksPath, true, func(s *opened, w http.ResponseWriter, r *http.Request) error {
 		tasks, err := s.Registered(r.Context())
 		if err == nil {
@@ -148,16 +141,21 @@ func operations(current func() (*opened, error)) http.Handler {
 		}
 		return err
 	})
-	handle(status.CloseTaskPath, true, func(s *opened, w http.ResponseWriter, r *http.Request) error {
-		c, err := status.ReadClosing(r)
+	return mux
+}
+
+// instructed serves what is done with one message, and answered with one.
+func instructed[In, Out any](handle func(string, bool, func(*opened, http.ResponseWriter, *http.Request) error), path string,
+	read func(*http.Request) (In, error), do func(*opened, context.Context, *In) (Out, error)) {
+	handle(path, true, func(s *opened, w http.ResponseWriter, r *http.Request) error {
+		in, err := read(r)
 		if err != nil {
 			return err
 		}
-		done, err := s.closeTask(r.Context(), &c)
+		out, err := do(s, r.Context(), &in)
 		if err == nil {
-			status.Answer(w, done)
+			status.Answer(w, out)
 		}
 		return err
 	})
-	return mux
 }

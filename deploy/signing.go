@@ -44,33 +44,10 @@ type Signing struct {
 	Held service.Duration `toml:"held"`
 }
 
-// DeploymentOf is what a recipe says of its servers; [recipe.ErrNoServerKeys] if it names
-// no keys.
-func DeploymentOf(r *recipe.Recipe) (keyset.Deployment, error) {
-	id, err := r.Deployment()
-	if err != nil {
-		return keyset.Deployment{}, err
-	}
-	recipeID, err := r.ID()
-	if err != nil {
-		return keyset.Deployment{}, err
-	}
-	path := r.Path.(recipe.TwoServer) // or it had no deployment
-	d := keyset.Deployment{
-		ID: id, Epoch: r.ServerKeys.Epoch(), Leader: path.Leader, Helper: path.Helper,
-		Roots:   ohttp.Roots{Leader: r.ServerKeys.Leader, Helper: r.ServerKeys.Helper, Gateway: r.ServerKeys.Gateway},
-		Recipes: []keyset.Recipe{{ID: recipeID, MaxSending: r.MaxSending()}},
-	}
-	if r.Relay != nil {
-		d.Relay = r.Relay.URL
-	}
-	return d, nil
-}
-
 // deployments are those of recipes that name keys.
 func deployments(recipes []*recipe.Recipe) (list []keyset.Deployment, err error) {
 	for _, r := range recipes {
-		d, err := DeploymentOf(r)
+		d, err := aggregator.DeploymentOf(r)
 		if errors.Is(err, recipe.ErrNoServerKeys) {
 			continue
 		} else if err != nil {
@@ -85,20 +62,18 @@ func deployments(recipes []*recipe.Recipe) (list []keyset.Deployment, err error)
 	return list, nil
 }
 
-// signing reads what the aggregator signs with; nil where no recipe names keys.
+// signing reads what the aggregator signs with, for recipes of the configuration and for
+// those that come later; nil where none is configured and no recipe names keys.
 func (a *Aggregator) signing(recipes []*recipe.Recipe) (*keyset.Signing, error) {
 	list, err := deployments(recipes)
 	if err != nil {
 		return nil, fmt.Errorf("recipe: %w", err)
 	}
-	if len(list) == 0 {
-		if a.Signing != (Signing{}) {
-			return nil, errors.New("signing: no recipe names signing keys")
-		}
+	if len(list) == 0 && a.Signing == (Signing{}) {
 		return nil, nil
 	}
 	if a.Signing.Key == "" || a.Signing.Delegation == "" {
-		return nil, errors.New("signing.key, signing.delegation: required, for a recipe names this aggregator's root key; starling key online makes both")
+		return nil, errors.New("signing.key, signing.delegation: required where a recipe names this aggregator's root key; starling key online makes both")
 	}
 	s := &keyset.Signing{Role: signed.Role(a.Role), Deployments: list, Revisions: a.Signing.Revisions, Held: time.Duration(a.Signing.Held)}
 	if s.Signer, err = ReadSigner(a.Signing.Key, string(a.Signing.Delegation)); err != nil {

@@ -32,6 +32,8 @@ type commonService interface {
 	Notary() *keyset.Notary
 	Backup(context.Context, io.Writer) error
 	Registered(context.Context) ([]status.Registered, error)
+	RegisteredTask(context.Context, dap.TaskID) (status.RegisteredTask, error)
+	Amend(context.Context, *aggregator.Provision) (now bool, err error)
 }
 
 // An aggregatorService is a leader or a helper.
@@ -68,7 +70,7 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 	}
 	data, record := count.through(fsys)
 	shared := aggregator.Options{
-		Base: m.base, Database: database, Tasks: m.tasks, Provide: a.provide, Keys: m.keys, KeySchedule: m.epochs, Signing: m.signing, FS: data, Record: record,
+		Base: m.base, Database: database, Import: m.imports, Provide: a.provide, Keys: m.keys, KeySchedule: m.epochs, Signing: m.signing, FS: data, Record: record,
 		Limits: a.Limits.options(), Retention: time.Duration(a.Retention), DataKeyPeriod: time.Duration(a.DataKeyPeriod), Log: log, Observe: observe,
 	}
 	if a.Role == dap.RoleLeader {
@@ -86,7 +88,7 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 		o.aggregatorService, err = helper.New(ctx, helper.Options{Options: shared, Deferred: deferred, Taskprov: m.brings})
 	}
 	if err != nil {
-		return nil, errors.Join(err, fsys.Close())
+		return nil, errors.Join(a.ofImport(m, err), fsys.Close())
 	}
 	return o, nil
 }

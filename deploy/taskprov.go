@@ -134,7 +134,7 @@ func (p *Taskprov) policy(a *Aggregator, agreed *shared) (out aggregator.TaskPol
 	}
 	_, err = p.task().readCollector(nil, agreed)
 	f.Add("collector_hpke: ", err)
-	out.Terms, err = p.task().terms()
+	out.Terms, err = a.terms(p.task())
 	f.Add("", err)
 	if len(f) == 0 {
 		f.Add("", out.Validate())

@@ -3,6 +3,7 @@ package deploy
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/service"
@@ -62,7 +64,7 @@ func TestTasksOfARunningLeader(t *testing.T) {
 		}
 		task := a.Tasks[0]
 		task.Recipe = service.Path(path)
-		in, err := task.NewTask("alice")
+		in, err := a.NewTask(&task, "alice")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +74,7 @@ func TestTasksOfARunningLeader(t *testing.T) {
 	for _, in := range []*status.NewTask{second, third} {
 		for _, secret := range []string{string(a.Tasks[0].PeerToken), string(a.Tasks[0].CollectorToken)} {
 			text, err := service.Secret(secret).Text()
-			if err != nil || bytes.Contains(in.Terms, []byte(text)) || !bytes.Contains(in.Terms, []byte(secret)) {
+			if err != nil || bytes.Contains(in.Terms, []byte(text)) || !bytes.Contains(in.Terms, []byte(filepath.Base(secret))) || bytes.Contains(in.Terms, []byte(dir)) {
 				t.Errorf("terms %s: want the name of %s alone, %v", in.Terms, secret, err)
 			}
 		}
@@ -156,8 +158,8 @@ func TestTasksOfARunningLeader(t *testing.T) {
 	a = load()
 	stop = serve()
 	var tasks []status.Registered
-	if code, said := ask(status.ListTasksPath, struct{}{}, &tasks); code != http.StatusOK || len(tasks) != 2 || tasks[0].Task != added.Task ||
-		tasks[0].By != "alice" || tasks[1].Task != done.Task || tasks[1].Source != "typed" || tasks[0].Closed != nil {
+	if code, said := ask(status.ListTasksPath, struct{}{}, &tasks); code != http.StatusOK || len(tasks) != 3 || tasks[0].Source != "imported" || tasks[1].Task != added.Task ||
+		tasks[1].By != "alice" || tasks[2].Task != done.Task || tasks[2].Source != "typed" || tasks[1].Closed != nil {
 		t.Errorf("listed: %d %s", code, said)
 	}
 	var closed status.Closed
@@ -169,7 +171,123 @@ func TestTasksOfARunningLeader(t *testing.T) {
 		t.Errorf("added after it was closed: %d %s", code, said)
 	}
 	stop()
-	if tasks, err = a.Registered(t.Context()); err != nil || len(tasks) != 2 || tasks[1].Closed == nil || tasks[1].Task != added.Task {
+	if tasks, err = a.Registered(t.Context()); err != nil || len(tasks) != 3 || tasks[2].Closed == nil || tasks[2].Task != added.Task {
 		t.Errorf("listed when stopped: %+v, %v", tasks, err)
+	}
+}
+
+// TestConfigurationIsImportedOnce: the first start takes [[tasks]] over; later ones take
+// the same lines, no lines, and none that are new or changed, and say what to type. What the
+// directory is called does not matter.
+func TestConfigurationIsImportedOnce(t *testing.T) {
+	dir, _ := create(t, dap.TimeInterval)
+	file := filepath.Join(dir, HelperFile)
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, block, ok := strings.Cut(string(b), "[[tasks]]\n")
+	if !ok {
+		t.Fatal("no task in the configuration")
+	}
+	start := func(text string) (n int, err error) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		a, err := LoadAggregator(file, dap.RoleHelper)
+		if err != nil {
+			return 0, err
+		}
+		err = a.with(t.Context(), slog.New(slog.DiscardHandler), func(s *opened) error {
+			tasks, err := s.Registered(t.Context())
+			n = len(tasks)
+			return err
+		})
+		return n, err
+	}
+	m, err := load(t, dir, dap.RoleHelper).read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare := "url = \"" + m.base + "\"\n" + head
+	for name, text := range map[string]string{"no task and no address": head, "another address": "url = \"https://else.example/\"\n" + string(b)} {
+		if _, err := start(text); err == nil || !strings.Contains(err.Error(), "url") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, text := range []string{string(b), string(b), bare, string(b)} {
+		if n, err := start(text); n != 1 || err != nil {
+			t.Fatalf("%d tasks, %v", n, err)
+		}
+	}
+	moved := dir + ".moved"
+	if err := os.Rename(dir, moved); err != nil {
+		t.Fatal(err)
+	}
+	file = filepath.Join(moved, HelperFile)
+	if n, err := start(bare); n != 1 || err != nil {
+		t.Errorf("moved: %d tasks, %v", n, err)
+	}
+	c, err := OpenRecipe(filepath.Join(moved, RecipeFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := *c.Recipe()
+	r.Name = "another"
+	other, err := RecipeFileOf(&r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(moved, "other.starling"), other, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		text  string
+		fault aggregator.TaskFault
+		says  string
+	}{
+		"a new task":    {string(b) + "\n[[tasks]]\n" + strings.Replace(block, RecipeFile, "other.starling", 1), aggregator.TaskUnknown, "other.starling"},
+		"changed terms": {head + "[[tasks]]\nexpected = { reports = 9 }\n" + block, aggregator.TaskDiffers, `"reports":9`},
+	} {
+		_, err := start(c.text)
+		var refused *ImportError
+		if !errors.As(err, &refused) || refused.Err.Fault != c.fault || !strings.Contains(err.Error(), c.says) || refused.Role != dap.RoleHelper {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if n, err := start(bare); n != 1 || err != nil {
+		t.Errorf("after what was refused: %d tasks, %v", n, err)
+	}
+
+	// What was refused as a line goes as a command, and is read by the next start.
+	if err := os.WriteFile(file, []byte(bare), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	a := load(t, moved, dap.RoleHelper)
+	there, err := a.ShowTask(t.Context(), &status.Named{Task: m.tasks[0].ID.Base64()})
+	if err != nil || there.Source != "imported" || len(there.Made) == 0 {
+		t.Fatalf("%+v, %v", there, err)
+	}
+	in, err := a.Amended(&there, &Task{Expected: Expected{Reports: 9}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done, err := a.AmendTask(t.Context(), in); err != nil || !done.Now {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	if there, err = a.ShowTask(t.Context(), &status.Named{Task: there.Task}); err != nil || !bytes.Contains(there.Terms, []byte(`"expected":{"reports":9}`)) ||
+		!bytes.Contains(there.Terms, []byte("peer.token")) {
+		t.Errorf("terms %s, %v", there.Terms, err)
+	}
+	if _, err := a.ShowTask(t.Context(), &status.Named{Task: dap.TaskID{9}.Base64()}); !errors.As(err, new(*status.BadRequest)) {
+		t.Errorf("a task that is not there: %v", err)
+	}
+	if n, err := start(string(b)); n != 1 || err != nil {
+		t.Errorf("with the configuration that was imported, after a change: %d tasks, %v", n, err)
+	}
+	in.Terms = json.RawMessage(`{"peer_token":"nowhere.token"}`)
+	if _, err := a.AmendTask(t.Context(), in); !errors.As(err, new(*status.BadRequest)) || !strings.Contains(err.Error(), "nowhere.token") {
+		t.Errorf("terms of a file that is not there: %v", err)
 	}
 }

@@ -17,8 +17,9 @@ import (
 )
 
 // terms are what an aggregator adds to a recipe or a configuration, as its store has them:
-// the lines of [[tasks]] but for the first. Paths are absolute, and files of secrets are
-// named and not read. All that is left out follows from the agreement.
+// the lines of [[tasks]] but for the first. Paths are relative to the directory of the
+// configuration where they lie below it, so that the directory may move, and else absolute;
+// files of secrets are named and not read. All that is left out follows from the agreement.
 type terms struct {
 	DAP            dap.Version  `json:"dap,omitzero"`
 	ID             string       `json:"id,omitempty"`
@@ -42,20 +43,20 @@ type expectation struct {
 	Units   uint64 `json:"units,omitempty"`
 }
 
-// terms writes down what the task adds to its recipe or configuration: one way for each.
-func (t *Task) terms() ([]byte, error) {
+// terms writes down what a task adds to its recipe or configuration: one way for each.
+func (a *Aggregator) terms(t *Task) ([]byte, error) {
 	out := terms{DAP: t.DAP, ID: t.ID, Framing: t.Framing, Advertise: t.Advertise}
 	for into, path := range map[*string]string{ // one file may be several of them
 		&out.VerifyKeyInit: string(t.VerifyKeyInit), &out.PeerToken: string(t.PeerToken),
 		&out.CollectorToken: string(t.CollectorToken), &out.CollectorHPKE: string(t.CollectorHPKE),
 	} {
-		if err := absolute(path, into); err != nil {
+		if err := a.name(path, into); err != nil {
 			return nil, err
 		}
 	}
 	for _, k := range t.VerifyKeys {
 		w := verifyKey{ID: k.ID}
-		if err := absolute(string(k.File), &w.File); err != nil {
+		if err := a.name(string(k.File), &w.File); err != nil {
 			return nil, err
 		}
 		out.VerifyKeys = append(out.VerifyKeys, w)
@@ -67,21 +68,34 @@ func (t *Task) terms() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-func absolute(path string, into *string) (err error) {
-	if path != "" {
-		*into, err = filepath.Abs(path)
+// name writes down a path, which may be empty.
+func (a *Aggregator) name(path string, into *string) (err error) {
+	if path == "" {
+		return nil
 	}
+	if *into, err = filepath.Abs(path); err != nil || a.dir == "" || !within(*into, a.dir) {
+		return err
+	}
+	*into, err = filepath.Rel(a.dir, *into)
 	return err
 }
 
+// named is the path of a name.
+func (a *Aggregator) named(name string) string {
+	if name == "" || filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(a.dir, name)
+}
+
 // task is the task of terms that a store has, without its recipe or configuration.
-func (w *terms) task() *Task {
+func (a *Aggregator) task(w *terms) *Task {
 	t := &Task{
-		DAP: w.DAP, ID: w.ID, Framing: w.Framing, PeerToken: service.Secret(w.PeerToken), CollectorToken: service.Secret(w.CollectorToken),
-		CollectorHPKE: service.Path(w.CollectorHPKE), VerifyKeyInit: service.Secret(w.VerifyKeyInit), Advertise: w.Advertise,
+		DAP: w.DAP, ID: w.ID, Framing: w.Framing, PeerToken: service.Secret(a.named(w.PeerToken)), CollectorToken: service.Secret(a.named(w.CollectorToken)),
+		CollectorHPKE: service.Path(a.named(w.CollectorHPKE)), VerifyKeyInit: service.Secret(a.named(w.VerifyKeyInit)), Advertise: w.Advertise,
 	}
 	for _, k := range w.VerifyKeys {
-		t.VerifyKeys = append(t.VerifyKeys, VerifyKey{k.ID, service.Secret(k.File)})
+		t.VerifyKeys = append(t.VerifyKeys, VerifyKey{k.ID, service.Secret(a.named(k.File))})
 	}
 	if w.Expected != nil {
 		t.Expected = Expected{w.Expected.Reports, w.Expected.Units}
@@ -102,7 +116,7 @@ func (a *Aggregator) provide(_ context.Context, form aggregator.Form, made, writ
 	if err != nil {
 		return out, err
 	}
-	out, _, err = w.task().make(form, made, nil, a.Role, agreed)
+	out, _, err = a.task(&w).make(form, made, nil, a.Role, agreed)
 	return out, err
 }
 

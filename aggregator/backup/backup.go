@@ -126,7 +126,7 @@ func Look(o Options, from disk.FS) (*Plan, error) {
 	if err != nil {
 		return nil, fmt.Errorf("backup: %w", err)
 	}
-	for _, t := range set.All() {
+	for _, t := range set.Opened() {
 		p.tasks = append(p.tasks, t.Stored(0))
 	}
 	return p, nil

@@ -34,5 +34,5 @@ func (h *Helper) guarded(acts permit.Act, f edge.Handler) edge.Handler {
 // this life of the helper, with which keys may have changed, and while it is kept from
 // the acts.
 func (h *Helper) waits(id dap.TaskID, acts permit.Act) bool {
-	return h.tasks.Get(id) != nil && (!h.book.Passed(id) || h.permits.May(id, acts) != nil)
+	return h.tasks.Has(id) && (!h.book.Passed(id) || h.permits.May(id, acts) != nil)
 }

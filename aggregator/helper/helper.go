@@ -155,10 +155,10 @@ const countEvery = 5 * time.Second
 
 // count tells the observer how far the reports are.
 func (h *Helper) count(ctx context.Context) error {
-	_, err := h.ledger.Tell(ctx, h.store, h.tasks, &h.opt.Observe)
+	_, err := h.ledger.Tell(ctx, h.store, &h.opt.Observe)
 	var files aggregator.Files
 	if err == nil {
-		files, err = watch.Files(ctx, h.opt.FS, h.store, h.tasks, len(h.data.Missing()))
+		files, err = watch.Files(ctx, h.opt.FS, h.store, len(h.data.Missing()))
 	}
 	if ctx.Err() != nil {
 		return err // whoever asked has gone; that says nothing of the store

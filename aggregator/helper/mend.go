@@ -34,51 +34,75 @@ type mending struct {
 	last  time.Time             // a page was taken
 	why   map[dap.TaskID]string // what became of the last attempt
 	waits map[string]time.Time  // deferred jobs that wait for it, by id: until when
-	due   time.Time             // the next look at what is damaged; zero: none was taken yet
+	due   time.Time             // the next look at what is damaged
+	// looked counts the opened tasks that were looked at, in the order of their opening
+	looked int
 }
 
 // mendPatience is how long a leader may be silent between two pages.
 const mendPatience = time.Minute
 
-// checkReplay looks at what is damaged, at a start at all there is.
+// checkReplay looks at tasks that were opened since it last did, and at those that are known
+// to be damaged.
 func (h *Helper) checkReplay(ctx context.Context) (bool, error) {
 	m := &h.mending
 	now := h.opt.Clock.Now()
+	opened := h.tasks.Opened()
 	m.mu.Lock()
-	first, due := m.due.IsZero(), !now.Before(m.due)
+	fresh := opened[min(m.looked, len(opened)):]
+	due := !now.Before(m.due)
 	if due {
 		m.due = now.Add(mendEvery)
 	}
 	m.mu.Unlock()
+	for _, t := range fresh {
+		if err := h.checkTask(ctx, t.ID); err != nil {
+			return false, err
+		}
+		m.mu.Lock()
+		m.looked++
+		m.mu.Unlock()
+	}
 	if !due {
 		return false, nil
 	}
-	return false, h.checkTasks(ctx, first)
+	damaged, err := h.store.DamagedTasks(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, id := range damaged {
+		if err := h.checkTask(ctx, id); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
 }
 
-func (h *Helper) checkTasks(ctx context.Context, all bool) error {
-	for id := range h.tasks.All() {
-		before, err := h.store.Damaged(ctx, id)
-		if err != nil {
-			return err
-		}
-		if len(before) == 0 && !all {
-			continue
-		}
-		now, err := h.store.CheckReplay(ctx, id)
-		if err != nil {
-			return err
-		}
-		if len(now) > len(before) {
-			h.opt.Log.Error("replay protection is damaged", "task", id, "files", len(now), "why", now[0].Why)
-		}
+func (h *Helper) checkTask(ctx context.Context, id dap.TaskID) error {
+	before, err := h.store.Damaged(ctx, id)
+	if err != nil {
+		return err
+	}
+	now, err := h.store.CheckReplay(ctx, id)
+	if err != nil {
+		return err
+	}
+	if len(now) > len(before) {
+		h.opt.Log.Error("replay protection is damaged", "task", id, "files", len(now), "why", now[0].Why)
 	}
 	return nil
 }
 
 // Repair reads the replay protection of all tasks and says what is damaged of it: the
 // leader brings what is lost.
-func (h *Helper) Repair(ctx context.Context) error { return h.checkTasks(ctx, true) }
+func (h *Helper) Repair(ctx context.Context) error {
+	for _, id := range h.party.TaskIDs() {
+		if err := h.checkTask(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // blocked turns damaged replay protection into an answer: the leader comes again.
 func blocked(err error) error {

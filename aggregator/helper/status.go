@@ -22,8 +22,14 @@ func (h *Helper) Status(ctx context.Context) (*status.Status, error) {
 		return nil, err
 	}
 	s.RefusedRequests = h.srv.Refused()
-	for _, id := range h.party.TaskIDs() {
-		st, err := watch.Task(ctx, h.store, h.tasks.Get(id), now, h.party.RetiresAt(h.tasks.Get(id)))
+	s.UnopenedTasks = h.tasks.Len() - len(h.tasks.Opened())
+	for _, id := range h.party.OpenedIDs() {
+		t := h.tasks.Get(id)
+		retires, err := h.party.RetiresAt(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		st, err := watch.Task(ctx, h.store, t, now, retires)
 		if err != nil {
 			return nil, err
 		}
@@ -47,7 +53,7 @@ func (h *Helper) Standing(ctx context.Context) (*status.Status, error) {
 	if err := h.room.Work(); err != nil {
 		room = err.Error()
 	}
-	noise, err := watch.DataKeys(ctx, h.data, h.store, h.tasks, h.party.RetiresAt)
+	noise, err := watch.DataKeys(ctx, h.data, h.store, h.tasks, h.party.Ends)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +63,11 @@ func (h *Helper) Standing(ctx context.Context) (*status.Status, error) {
 
 // progress tells the leader how far we are.
 func (h *Helper) progress(r *edge.Request) error {
-	st, err := watch.Task(r.Context(), h.store, r.Task, h.opt.Clock.Now(), h.party.RetiresAt(r.Task))
+	retires, err := h.party.RetiresAt(r.Context(), r.Task)
+	if err != nil {
+		return err
+	}
+	st, err := watch.Task(r.Context(), h.store, r.Task, h.opt.Clock.Now(), retires)
 	if err != nil {
 		return err
 	}

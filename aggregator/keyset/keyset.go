@@ -231,6 +231,46 @@ func (s *Set) now() time.Time {
 
 func (s *Set) configured(id uint8) bool { return s.opt.Configured != nil && s.opt.Configured.Has(id) }
 
+// Cover has the set make keys of further suites, after those that it has, and take promises
+// as long as promise. It ends nothing, and again is harmless. A set of the operator's keys
+// fails with [ErrNotCovered] where it has none of a suite.
+func (s *Set) Cover(ctx context.Context, promise time.Duration, suites ...sealed.Suite) error {
+	if s.fixed {
+		for _, suite := range suites {
+			if !slices.ContainsFunc(s.opt.Configured.Keys(), func(k *sealed.KeyPair) bool { return k.Public().Suite().KEM == suite.KEM }) {
+				return fmt.Errorf("%w: none is of %s", ErrNotCovered, kemName(suite.KEM))
+			}
+		}
+		return nil
+	}
+	s.step.Lock()
+	defer s.step.Unlock()
+	next := s.opt.Schedule
+	for _, suite := range suites {
+		if !slices.Contains(next.Suites, suite) {
+			next.Suites = append(slices.Clone(next.Suites), suite)
+		}
+	}
+	next.Promise = max(next.Promise, promise)
+	if err := next.Validate(); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotCovered, err)
+	}
+	s.mu.Lock()
+	s.opt.Suites, s.opt.Promise = next.Suites, next.Promise // the rest is read without a lock
+	s.mu.Unlock()
+	turn, err := s.follow(ctx)
+	if err != nil || !turn.Maker {
+		return err // the maker covers it when it takes the task
+	}
+	if _, err = s.rotate(ctx, turn, func(*record) bool { return false }); errors.Is(err, vault.ErrStale) {
+		return nil // the next step makes the key
+	}
+	return err
+}
+
+// ErrNotCovered: the service's keys cannot serve a task.
+var ErrNotCovered = errors.New("keyset: no key for it")
+
 // List is the encoded HpkeConfigList to offer, best first, and how long it may be used.
 // It is only read.
 func (s *Set) List() (list []byte, maxAge time.Duration) { return s.view.Load().list, s.opt.MaxAge }

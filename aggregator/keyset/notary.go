@@ -20,7 +20,7 @@ type Signing struct {
 	Signer *signed.Signer
 	// Role is signed.Leader or signed.Helper. Required.
 	Role signed.Role
-	// Deployments are those that the aggregator is a part of. Required, at least one.
+	// Deployments are those that the aggregator is a part of; others may join. Optional.
 	Deployments []Deployment
 	// Token is the bearer token of who makes manifests. Optional; without it the service
 	// signs none.
@@ -65,6 +65,22 @@ func (s *Signing) PromiseFor(overlap time.Duration) time.Duration {
 	return 3*longest + overlap + s.held()
 }
 
+// Fits says with [ErrRoot] that a deployment's recipes name another root key than that of
+// the signer.
+func (s *Signing) Fits(d *Deployment) error {
+	root := d.Roots.Leader
+	if s.Role == signed.Helper {
+		root = d.Roots.Helper
+	}
+	if root != s.Signer.Root() {
+		return fmt.Errorf("%w: that of the signing key is %s, and a recipe names %s", ErrRoot, s.Signer.Root(), root)
+	}
+	return nil
+}
+
+// ErrRoot: a recipe names another root key than the one that vouches for the signing key.
+var ErrRoot = errors.New("keyset: another root key")
+
 func (s *Signing) held() time.Duration {
 	if s.Held == 0 {
 		return defaultHeld
@@ -89,7 +105,7 @@ const recordName = "signed"
 // directly, lists for manifests, and manifests, one an epoch, that hold nothing of it but
 // what it is. Safe for concurrent use.
 type Notary struct {
-	o      Signing
+	o      Signing // but for its deployments, which mu guards
 	set    *Set
 	record *signed.Record
 
@@ -109,20 +125,16 @@ type recentList struct {
 // NewNotary has a set's owner sign for it. The record lies in fsys.
 func NewNotary(s *Set, o Signing, fsys disk.FS) (*Notary, error) {
 	switch {
-	case o.Signer == nil || len(o.Deployments) == 0:
-		return nil, errors.New("keyset: signing needs a key and a deployment")
+	case o.Signer == nil:
+		return nil, errors.New("keyset: signing needs a key")
 	case o.Role != signed.Leader && o.Role != signed.Helper:
 		return nil, fmt.Errorf("keyset: internal error: a %v has no HPKE keys", o.Role)
 	case o.Held < 0:
 		return nil, errors.New("keyset: Held is negative")
 	}
-	for _, d := range o.Deployments {
-		root := d.Roots.Leader
-		if o.Role == signed.Helper {
-			root = d.Roots.Helper
-		}
-		if root != o.Signer.Root() {
-			return nil, fmt.Errorf("keyset: the signing key's root is %s, and a recipe names %s", o.Signer.Root(), root)
+	for i := range o.Deployments {
+		if err := o.Fits(&o.Deployments[i]); err != nil {
+			return nil, err
 		}
 	}
 	if !s.fixed && s.opt.Promise < o.PromiseFor(s.opt.Overlap) {
@@ -143,7 +155,44 @@ func NewNotary(s *Set, o Signing, fsys disk.FS) (*Notary, error) {
 // Token is that of who makes manifests, or empty.
 func (n *Notary) Token() string { return n.o.Token }
 
+// Fits is [Signing.Fits].
+func (n *Notary) Fits(d *Deployment) error { return n.o.Fits(d) }
+
+// PromiseFor is [Signing.PromiseFor] of a deployment that is to join.
+func (n *Notary) PromiseFor(d *Deployment) time.Duration {
+	alone := n.o
+	alone.Deployments = []Deployment{*d}
+	return alone.PromiseFor(n.set.opt.Overlap)
+}
+
+// Join adds a deployment, or its recipes to one that is there. It must fit, and the set
+// cover [Notary.PromiseFor] of it.
+func (n *Notary) Join(d *Deployment) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.o.Deployments = Joined(n.o.Deployments, d)
+}
+
+// Joined is a list with a deployment, or its recipes, beside those that it has.
+func Joined(list []Deployment, d *Deployment) []Deployment {
+	list = slices.Clone(list) // readers have the old one
+	i := slices.IndexFunc(list, func(x Deployment) bool { return x.ID == d.ID })
+	if i < 0 {
+		return append(list, *d)
+	}
+	known := slices.Clone(list[i].Recipes)
+	for _, r := range d.Recipes {
+		if !slices.Contains(known, r) {
+			known = append(known, r)
+		}
+	}
+	list[i].Recipes = known
+	return list
+}
+
 func (n *Notary) deployment(id [32]byte) (*Deployment, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	i := slices.IndexFunc(n.o.Deployments, func(d Deployment) bool { return d.ID == id })
 	if i < 0 {
 		return nil, ErrDeployment

@@ -17,10 +17,7 @@ import (
 // the same one was there. The helper is asked at once whether it has it too, and nothing
 // waits for its answer. A task that is refused is an *[aggregator.TaskError].
 func (l *Leader) Add(ctx context.Context, in *aggregator.Provision) (made bool, err error) {
-	id, made, err := l.party.Add(ctx, in, func(t *task.Task) {
-		t.Fence = l.book.Fence(t.ID)
-		l.join(t)
-	})
+	id, made, err := l.party.Add(ctx, in)
 	if err != nil {
 		return made, fmt.Errorf("leader: %w", err)
 	}
@@ -58,13 +55,13 @@ func (l *Leader) CloseTask(ctx context.Context, id dap.TaskID, by, why string) (
 	}
 	c.Waiting = st.Counts.Waiting
 	l.wakeCollect()
-	c.Ready, c.Short, err = l.ready(ctx, t)
+	c.Ready, c.Short, err = l.collectable(ctx, t)
 	return c, err
 }
 
-// ready adds up the verified reports of open batches that have the minimum, and of those
+// collectable adds up the verified reports of open batches that have the minimum, and of those
 // that have not. A status lists some batches, the last ones; this is of as many.
-func (l *Leader) ready(ctx context.Context, t *task.Task) (ready, short uint64, err error) {
+func (l *Leader) collectable(ctx context.Context, t *task.Task) (ready, short uint64, err error) {
 	batches, err := l.store.Batches(ctx, t.ID, maxClosing)
 	if err != nil {
 		return 0, 0, fmt.Errorf("leader: %w", err)

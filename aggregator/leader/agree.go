@@ -44,12 +44,12 @@ type partners struct {
 
 type partnerKey struct{ url, secret string }
 
-// newPartners groups the tasks by helper and token.
-func (l *Leader) newPartners() {
-	l.partners.soon, l.partners.wake = lease.Signal()
-	for _, id := range l.book.Tasks() {
-		l.join(l.tasks.Get(id))
-	}
+// ready prepares a task that is opened: what its requests carry, and that it is compared
+// with its helper's at once.
+func (l *Leader) ready(book *agreement.Book, t *task.Task) {
+	t.Fence = book.Fence(t.ID)
+	l.join(t).urgent.Store(true)
+	l.partners.wake()
 }
 
 // join puts a task among those of its helper, and says which that is.
@@ -59,7 +59,7 @@ func (l *Leader) join(t *task.Task) *partner {
 	k := partnerKey{t.Helper.String(), t.PeerSecret}
 	p := l.partners.found[k]
 	if p == nil {
-		p = &partner{Comparison: peer.Comparison{Client: l.helper, Helper: t.Helper, Secret: t.PeerSecret}}
+		p = &partner{Comparison: peer.Comparison{Client: l.helper, Helper: t.Helper, Secret: t.PeerSecret, Task: t.ID}}
 		p.own.Skew = uint32(l.opt.Limits.ClockSkew / time.Second)
 		if l.partners.found == nil {
 			l.partners.found = make(map[partnerKey]*partner)
@@ -175,10 +175,8 @@ func (l *Leader) bring(ctx context.Context, ids []dap.TaskID) {
 // agreeNow has the task's helper asked at once: it did not look into a request, since it
 // holds something else.
 func (l *Leader) agreeNow(id dap.TaskID) {
-	for _, p := range l.partners.now() {
-		if ids, _ := l.partners.about(p); slices.Contains(ids, id) {
-			p.urgent.Store(true)
-		}
+	if t := l.tasks.Get(id); t != nil {
+		l.join(t).urgent.Store(true)
+		l.partners.wake()
 	}
-	l.partners.wake()
 }

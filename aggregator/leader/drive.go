@@ -28,7 +28,7 @@ import (
 // pending are the collections that wait, of all tasks: many may wait for the end of their
 // rounds, and none of them hides another.
 func (l *Leader) pending(ctx context.Context) ([]*store.Resource, error) {
-	return l.store.PendingResources(ctx, store.KindCollection, store.MaxPending*l.tasks.Len())
+	return l.store.PendingResources(ctx, store.KindCollection, store.MaxPending*max(1, l.tasks.Len()))
 }
 
 // stepCollections drives each waiting collection one step, and says whether one was

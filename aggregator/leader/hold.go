@@ -32,7 +32,7 @@ func (l *Leader) readHolds(ctx context.Context) error {
 	before := l.held.m
 	l.held.m = make(map[dap.TaskID]store.Hold, len(list))
 	for _, h := range list {
-		if l.tasks.Get(h.Task) == nil {
+		if !l.tasks.Has(h.Task) {
 			continue
 		}
 		if gone, err := l.party.Retired(ctx, h.Task); err != nil {
@@ -134,7 +134,7 @@ func (l *Leader) chosen(tasks []dap.TaskID) ([]dap.TaskID, error) {
 		return l.party.TaskIDs(), nil
 	}
 	for _, id := range tasks {
-		if l.tasks.Get(id) == nil {
+		if !l.tasks.Has(id) {
 			return nil, fmt.Errorf("%w: %s", ErrNoTask, id.Base64())
 		}
 	}

@@ -124,7 +124,10 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 	l.jobs, l.wakeJobs = lease.Signal()
 	l.collections, l.wakeCollect = lease.Signal()
 	l.uploads.wake = l.wakeCollect
-	p, err := party.Open(ctx, party.Options{Options: opt.Options, Role: dap.RoleLeader, Permits: &l.permits, Closed: l.closed.Load})
+	l.partners.soon, l.partners.wake = lease.Signal()
+	p, err := party.Open(ctx, party.Options{
+		Options: opt.Options, Role: dap.RoleLeader, Permits: &l.permits, Closed: l.closed.Load, Ready: l.ready,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("leader: %w", err)
 	}
@@ -138,10 +141,6 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 	l.routes()
 	l.begun = l.steady.Now()
 	l.room = room.Room{FS: opt.FS, Free: max(0, opt.Limits.MinFree), Backlog: uint64(max(0, opt.Limits.MaxBacklog))}
-	for id, t := range l.tasks.All() {
-		t.Fence = l.book.Fence(id)
-	}
-	l.newPartners()
 	if err := l.readHolds(ctx); err != nil {
 		return nil, fmt.Errorf("leader: %w", err)
 	}

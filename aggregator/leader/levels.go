@@ -35,7 +35,7 @@ type levels struct {
 // readLevels reads the store's counts, tells the observer of them, and keeps what gauges
 // and readiness want.
 func (l *Leader) readLevels(ctx context.Context) error {
-	waiting, err := l.ledger.Tell(ctx, l.store, l.tasks, &l.opt.Observe)
+	waiting, err := l.ledger.Tell(ctx, l.store, &l.opt.Observe)
 	var now store.Levels
 	if err == nil {
 		l.backlog.named.Store(int64(waiting))
@@ -51,7 +51,7 @@ func (l *Leader) readLevels(ctx context.Context) error {
 	}
 	var files aggregator.Files
 	if err == nil {
-		files, err = watch.Files(ctx, l.opt.FS, l.store, l.tasks, len(l.data.Missing()))
+		files, err = watch.Files(ctx, l.opt.FS, l.store, len(l.data.Missing()))
 	}
 	if ctx.Err() != nil {
 		return err // whoever asked has gone; that says nothing of the store
@@ -89,8 +89,8 @@ func (l *Leader) probe(ctx context.Context) (bool, error) {
 	if recent {
 		return false, nil
 	}
-	for id, t := range l.tasks.All() {
-		if gone, err := l.party.Retired(ctx, id); err != nil {
+	for _, t := range l.tasks.Opened() {
+		if gone, err := l.party.Retired(ctx, t.ID); err != nil {
 			return false, err
 		} else if gone {
 			continue

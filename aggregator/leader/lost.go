@@ -57,7 +57,7 @@ func (l *Leader) TakeBack(ctx context.Context) (files int, reports uint64, err e
 // durable.
 func (l *Leader) takeFile(ctx context.Context, f lost.File, entries []segment.Entry) (uint64, error) {
 	for i := range entries {
-		if l.tasks.Get(entries[i].TaskID) == nil {
+		if !l.tasks.Has(entries[i].TaskID) {
 			l.opt.Log.Warn("a lost file stays where it is: a task in it is not provisioned here", "file", f.Path, "task", dap.TaskID(entries[i].TaskID))
 			return 0, nil
 		}

@@ -22,9 +22,9 @@ import (
 // mending is when to put replay protection right, here and at the helpers; see package
 // mend.
 type mending struct {
-	mu    sync.Mutex
-	begun bool // all tasks were looked at
-	tasks map[dap.TaskID]*mendTask
+	mu     sync.Mutex
+	looked int // opened tasks that were looked at, in the order of their opening
+	tasks  map[dap.TaskID]*mendTask
 }
 
 // mendTask is what is known of one task.
@@ -58,44 +58,71 @@ func (m *mending) suspect(id dap.TaskID) {
 	m.of(id).suspect = true
 }
 
-// stepMend puts right what is damaged and due.
+// stepMend puts right what is damaged and due. Tasks that were opened since the last step
+// are looked at; of the others those are that are known to be damaged, here or there.
 func (l *Leader) stepMend(ctx context.Context) (bool, error) {
+	opened := l.tasks.Opened()
 	m := &l.mending
 	m.mu.Lock()
-	first := !m.begun
-	m.begun = true
+	fresh := opened[min(m.looked, len(opened)):]
+	var suspects []dap.TaskID
+	for id, t := range m.tasks {
+		if t.suspect {
+			suspects = append(suspects, id)
+		}
+	}
 	m.mu.Unlock()
-	return false, l.mendTasks(ctx, first, false)
+	for _, t := range fresh {
+		if err := l.mendTask(ctx, t, true, false); err != nil {
+			return false, err
+		}
+		m.mu.Lock()
+		m.looked++
+		m.mu.Unlock()
+	}
+	damaged, err := l.store.DamagedTasks(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, id := range slices.Concat(damaged, suspects) {
+		if t := l.tasks.Get(id); t != nil {
+			if err := l.mendTask(ctx, t, false, false); err != nil {
+				return false, err
+			}
+		}
+	}
+	return false, nil
 }
 
 // Repair looks at the replay protection of all tasks, here and at the helpers, and puts
 // right what can be put right now. The status tells which damage remains.
-func (l *Leader) Repair(ctx context.Context) error { return l.mendTasks(ctx, true, true) }
-
-// mendTasks goes through the tasks: all of them, or those that are known to be damaged;
-// now, or when it is their turn.
-func (l *Leader) mendTasks(ctx context.Context, all, now bool) error {
+func (l *Leader) Repair(ctx context.Context) error {
 	for _, id := range l.party.TaskIDs() {
-		if gone, err := l.party.Retired(ctx, id); err != nil {
-			return err
-		} else if gone {
-			continue
-		}
-		t := l.tasks.Get(id)
-		damaged, err := l.store.Damaged(ctx, id)
-		if err != nil {
-			return err
-		}
-		if all || len(damaged) > 0 {
-			if err := l.mendOwn(ctx, t, all, now); err != nil {
+		if t := l.tasks.Get(id); t != nil {
+			if err := l.mendTask(ctx, t, true, true); err != nil {
 				return err
 			}
 		}
-		if err := l.mendHelper(ctx, t, now); err != nil {
+	}
+	return nil
+}
+
+// mendTask puts one task right: looking at all of it, or where it is known to be damaged;
+// now, or when it is its turn.
+func (l *Leader) mendTask(ctx context.Context, t *task.Task, all, now bool) error {
+	if gone, err := l.party.Retired(ctx, t.ID); gone || err != nil {
+		return err
+	}
+	damaged, err := l.store.Damaged(ctx, t.ID)
+	if err != nil {
+		return err
+	}
+	if all || len(damaged) > 0 {
+		if err := l.mendOwn(ctx, t, all, now); err != nil {
 			return err
 		}
 	}
-	return nil
+	return l.mendHelper(ctx, t, now)
 }
 
 // due begins an attempt, if it is time.

@@ -34,12 +34,13 @@ func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
 		return nil, err
 	}
 	s.RefusedRequests = l.srv.Refused()
+	s.UnopenedTasks = l.tasks.Len() - len(l.tasks.Opened())
 	waits, err := l.waits(ctx)
 	if err != nil {
 		return nil, err
 	}
 	silent := "" // why the helper does not answer: it is asked once, and not for each task
-	for _, id := range l.party.TaskIDs() {
+	for _, id := range l.party.OpenedIDs() {
 		t := l.tasks.Get(id)
 		st, err := l.taskStatus(ctx, t, now)
 		if err != nil {
@@ -99,7 +100,7 @@ func (l *Leader) Standing(ctx context.Context) (*status.Status, error) {
 	if err := l.room.Take(l.waiting()); err != nil {
 		room = err.Error()
 	}
-	noise, err := watch.DataKeys(ctx, l.data, l.store, l.tasks, l.party.RetiresAt)
+	noise, err := watch.DataKeys(ctx, l.data, l.store, l.tasks, l.party.Ends)
 	if err != nil {
 		return nil, err
 	}
@@ -109,9 +110,13 @@ func (l *Leader) Standing(ctx context.Context) (*status.Status, error) {
 
 // taskStatus is the store's, with what is acknowledged and still in the inbox.
 func (l *Leader) taskStatus(ctx context.Context, t *task.Task, now time.Time) (*status.Task, error) {
+	retires, err := l.party.RetiresAt(ctx, t)
+	if err != nil {
+		return nil, err
+	}
 	for range 3 { // unless a log is sorted at this moment
 		before := l.inbox.Waiting(t.ID)
-		st, err := watch.Task(ctx, l.store, t, now, l.party.RetiresAt(t))
+		st, err := watch.Task(ctx, l.store, t, now, retires)
 		if err != nil {
 			return nil, err
 		}
@@ -122,7 +127,7 @@ func (l *Leader) taskStatus(ctx context.Context, t *task.Task, now time.Time) (*
 			return st, nil
 		}
 	}
-	return watch.Task(ctx, l.store, t, now, l.party.RetiresAt(t))
+	return watch.Task(ctx, l.store, t, now, retires)
 }
 
 // pendings are the collections of one task that are not ready, and the batches among

@@ -12,7 +12,14 @@ const (
 	AddTaskPath   = "/task/add"   // a NewTask, answered by an Added
 	ListTasksPath = "/task/list"  // no body, answered by a list of Registered
 	CloseTaskPath = "/task/close" // a Closing, answered by a Closed
+	ShowTaskPath  = "/task/show"  // a Named, answered by a RegisteredTask
+	AmendTaskPath = "/task/amend" // a NewTask of one that is there, answered by an Amended
 )
+
+// RegistryPaths are all of these. A request that is refused there gets the reason in words.
+func RegistryPaths() []string {
+	return []string{AddTaskPath, ListTasksPath, CloseTaskPath, ShowTaskPath, AmendTaskPath}
+}
 
 // A NewTask is a task that is to be added: the bytes that it is made of, and the terms,
 // which name files of secrets and have none.
@@ -36,9 +43,30 @@ type Registered struct {
 	Source string      `json:"source"` // "imported", "typed" or "in band"
 	By     string      `json:"by"`
 	Added  time.Time   `json:"added"`
+	Begins time.Time   `json:"begins,omitzero"`
 	Ends   time.Time   `json:"ends,omitzero"`
 	Sum    string      `json:"sha256"` // of what it was made of
 	Closed *ClosedTask `json:"closed,omitempty"`
+}
+
+// A Named task is one of those that are there.
+type Named struct {
+	Task string `json:"task"`
+}
+
+// A RegisteredTask is all that the registry has of a task.
+type RegisteredTask struct {
+	Registered
+	Number uint8           `json:"form_number"` // as in NewTask
+	Made   []byte          `json:"made,omitempty"`
+	Terms  json.RawMessage `json:"terms,omitempty"`
+}
+
+// Amended is a task that has other terms. Now is false where it was in use under the old
+// ones: those that are new count from the next start on.
+type Amended struct {
+	Task string `json:"task"`
+	Now  bool   `json:"now"`
 }
 
 // A ClosedTask is how a task was closed.
@@ -70,6 +98,12 @@ const maxNewTask = 4 << 20
 func ReadNewTask(r *http.Request) (t NewTask, err error) {
 	err = read(r, maxNewTask, &t)
 	return t, err
+}
+
+// ReadNamed reads a request about one task.
+func ReadNamed(r *http.Request) (n Named, err error) {
+	err = read(r, maxDecision, &n)
+	return n, err
 }
 
 // ReadClosing reads a request that closes one.

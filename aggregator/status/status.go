@@ -21,6 +21,9 @@ type Status struct {
 	// RefusedRequests counts whole requests that were refused, by problem type or HTTP
 	// status.
 	RefusedRequests map[string]uint64 `json:"refused_requests,omitempty"`
+	// UnopenedTasks are live tasks that nothing was asked of since the start; Tasks has the
+	// others.
+	UnopenedTasks int `json:"unopened_tasks,omitempty"`
 	// Keys are the HPKE keys that clients seal to, the newest first.
 	Keys []Key `json:"keys,omitempty"`
 	// Clock is set where the machine's clock is not plausible.

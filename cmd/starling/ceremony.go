@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/dap"
@@ -78,7 +79,7 @@ func deploymentOf(paths []string) (*keyset.Deployment, error) {
 			return nil, ofInput(err, noRecipe)
 		}
 		r := checked.Recipe()
-		one, err := deploy.DeploymentOf(r)
+		one, err := aggregator.DeploymentOf(r)
 		switch {
 		case err != nil:
 			return nil, failf(exitInput, "starling recipe show "+path, "%s: %w", path, err)

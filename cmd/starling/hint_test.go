@@ -64,6 +64,8 @@ var mistakes = map[string][]string{
 	"why":          {"@", "leader.toml"},
 	"task add":     {"--recipe recipe.starling @", "--recipe @ leader.toml", "leader.toml"},
 	"task list":    {"@", "leader.toml"},
+	"task show":    {"--task x @", "leader.toml", "--task x leader.toml"},
+	"task change":  {"--task x @", "leader.toml", "--task x leader.toml", "--task x --expected 0 leader.toml"},
 	"task close":   {"--task x --reason over @", "leader.toml", "--task x --reason over leader.toml"},
 	"task hold":    {"@", "leader.toml"},
 	"task resume":  {"@", "leader.toml"},

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,7 +65,7 @@ func operate(ctx context.Context, c *deploy.Aggregator, path string, body any) (
 		return nil, failf(exitInput, "type it as the user that runs it", "it runs, and may only be told by who can read its data directory: %w", unread)
 	case resp.StatusCode == http.StatusUnauthorized:
 		return nil, failf(exitInput, "see that data in the configuration is the directory of the one that runs", "another answers on its local listener: %s", text)
-	case resp.StatusCode == http.StatusBadRequest && (path == status.AddTaskPath || path == status.CloseTaskPath):
+	case resp.StatusCode == http.StatusBadRequest && slices.Contains(status.RegistryPaths(), path):
 		return nil, &status.BadRequest{Err: errors.New(text)}
 	case resp.StatusCode == http.StatusBadRequest:
 		return nil, failf(exitInput, "starling status prints the tasks' ids", "%s", text)

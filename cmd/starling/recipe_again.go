@@ -48,7 +48,7 @@ devices' budgets as before, and those under NEW count beside them. NEW must not 
 					return err
 				}
 				fmt.Fprintf(e.stdout, "epoch %d: %s\n", r.Epoch, id)
-				fmt.Fprintf(e.stderr, "wrote %s, %d bytes; name it in leader.toml, helper.toml and the collector's, and give it to the devices\n", args[1], size)
+				fmt.Fprintf(e.stderr, "wrote %s, %d bytes; starling task add --recipe %s at leader and helper, name it in the collector's configuration, and give it to the devices\n", args[1], size, args[1])
 				return nil
 			}
 		},

@@ -15,8 +15,8 @@ import (
 
 func taskCommand() *command {
 	return &command{
-		name: "task", short: "Add, list and close tasks; hold one, let it go on, or give up what it keeps",
-		sub: []*command{taskAdd(), taskList(), taskClose(), taskHold(), taskResume(false), taskResume(true)},
+		name: "task", short: "Add, list, change and close tasks; hold one, let it go on, or give up what it keeps",
+		sub: []*command{taskAdd(), taskList(), taskShow(), taskChange(), taskClose(), taskHold(), taskResume(false), taskResume(true)},
 	}
 }
 

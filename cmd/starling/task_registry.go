@@ -6,10 +6,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"os/user"
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/deploy"
@@ -67,6 +69,33 @@ func (v *verifyKeys) Set(text string) error {
 	return nil
 }
 
+// expected is a flag of the form REPORTS[/UNITS].
+type expected deploy.Expected
+
+func (x *expected) String() string { return "" }
+
+func (x *expected) Set(text string) (err error) {
+	reports, units, spans := strings.Cut(text, "/")
+	if x.Reports, err = strconv.ParseUint(reports, 10, 64); err == nil && spans {
+		x.Units, err = strconv.ParseUint(units, 10, 64)
+	}
+	if err != nil || x.Reports == 0 {
+		return errors.New("want REPORTS, or REPORTS/UNITS of the recipe's time precision")
+	}
+	return nil
+}
+
+// termsOf are the flags of what an aggregator adds to a recipe or a configuration.
+func termsOf(flags *flag.FlagSet, t *deploy.Task) {
+	flags.TextVar(&t.Framing, "framing", t.Framing, "how the other aggregator and the collector `FRAME` what they say: standard or janus")
+	flags.Var((*verifyKeys)(&t.VerifyKeys), "verify-key", "a verification key, as `ID=FILE`; may be given several times")
+	flags.StringVar((*string)(&t.VerifyKeyInit), "verify-key-init", "", "the `FILE` of a secret that leader and helper share for many tasks, in place of verification keys")
+	flags.StringVar((*string)(&t.PeerToken), "peer-token", "", "the `FILE` of the token between leader and helper")
+	flags.StringVar((*string)(&t.CollectorToken), "collector-token", "", "the `FILE` of the token between leader and collector")
+	flags.StringVar((*string)(&t.CollectorHPKE), "collector-hpke", "", "the `FILE` of the collector's public key")
+	flags.Var((*expected)(&t.Expected), "expected", "hold batches with more than twice as many as `REPORTS[/UNITS]`; by default the recipe's rate, if it states one")
+}
+
 func taskAdd() *command {
 	return &command{
 		name: "add", args: "--recipe FILE [--json] [CONFIG]",
@@ -84,20 +113,15 @@ follow from it; else name their files, which stay where they are.`,
 			flags.StringVar((*string)(&t.Configuration), "configuration", "", "the `FILE` of the TaskConfiguration of a task of others, in place of a recipe")
 			flags.StringVar(&t.ID, "id", "", "`ID` of a task of others; by default what its configuration tells")
 			flags.TextVar(&t.DAP, "dap", t.DAP, "the `DRAFT` that a task of others speaks")
-			flags.TextVar(&t.Framing, "framing", t.Framing, "how the other aggregator and the collector `FRAME` what they say: standard or janus")
-			flags.Var((*verifyKeys)(&t.VerifyKeys), "verify-key", "a verification key, as `ID=FILE`; may be given several times")
-			flags.StringVar((*string)(&t.VerifyKeyInit), "verify-key-init", "", "the `FILE` of a secret that leader and helper share for many tasks, in place of verification keys")
 			flags.BoolVar(&t.Advertise, "advertise", false, "bring the task to the helper, which takes it if its [[taskprov]] allows that; for a task of others, at its leader")
-			flags.StringVar((*string)(&t.PeerToken), "peer-token", "", "the `FILE` of the token between leader and helper")
-			flags.StringVar((*string)(&t.CollectorToken), "collector-token", "", "the `FILE` of the token between leader and collector")
-			flags.StringVar((*string)(&t.CollectorHPKE), "collector-hpke", "", "the `FILE` of the collector's public key")
+			termsOf(flags, &t)
 			asJSON := flags.Bool("json", false, "print one JSON object")
 			return func(ctx context.Context, e *env, args []string) error {
 				f, err := oneAggregator("add", args)
 				if err != nil {
 					return err
 				}
-				in, err := t.NewTask(whoami())
+				in, err := f.config.NewTask(&t, whoami())
 				if err != nil {
 					return ofInput(err, "starling task add --help")
 				}
@@ -123,11 +147,125 @@ follow from it; else name their files, which stay where they are.`,
 	}
 }
 
+func taskChange() *command {
+	return &command{
+		name: "change", args: "--task ID [--json] [CONFIG]",
+		short: "Change what a leader or helper adds to a task's recipe: its files of keys and tokens, what it expects",
+		long: `What is not named stays as it is; --verify-key, once or several times, names all of them. A task in use goes on as it was
+until the aggregator is started again, which reads what is new.`,
+		examples: [][2]string{
+			{"starling task change --task ID --expected 9000/24 leader.toml", "after which a batch that was held is released"},
+			{"starling task change --task ID --verify-key 1=old.key --verify-key 2=new.key helper.toml", "the helper first, then the leader"},
+		},
+		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+			var t deploy.Task
+			var named status.Named
+			flags.StringVar(&named.Task, "task", "", "the task's `ID`, as starling task list prints it")
+			termsOf(flags, &t)
+			asJSON := flags.Bool("json", false, "print one JSON object")
+			return func(ctx context.Context, e *env, args []string) error {
+				f, err := oneAggregator("change", args)
+				if err != nil {
+					return err
+				}
+				if named.Task == "" {
+					return failf(exitUsage, "starling task list "+f.path+" prints the tasks' ids", "--task is needed")
+				}
+				there, err := instruct(ctx, f, status.ShowTaskPath, named, func() (status.RegisteredTask, error) { return f.config.ShowTask(ctx, &named) })
+				if err != nil {
+					return ofRegistry(err, "starling task list "+f.path)
+				}
+				in, err := f.config.Amended(&there, &t)
+				if err != nil {
+					return ofInput(err, "starling task show --task "+named.Task+" "+f.path)
+				}
+				done, err := instruct(ctx, f, status.AmendTaskPath, in, func() (status.Amended, error) { return f.config.AmendTask(ctx, in) })
+				if err != nil {
+					return ofRegistry(err, "starling task show --task "+named.Task+" "+f.path)
+				}
+				if *asJSON {
+					return e.json(done)
+				}
+				if done.Now {
+					fmt.Fprintf(e.stdout, "task %s is changed\n", done.Task)
+				} else {
+					fmt.Fprintf(e.stdout, "task %s is changed; the %s uses that from its next start on\n", done.Task, f.config.Role)
+				}
+				return nil
+			}
+		},
+	}
+}
+
+func taskShow() *command {
+	return &command{
+		name: "show", args: "--task ID [--recipe OUT] [--json] [CONFIG]",
+		short:    "Show what a leader or helper has of a task",
+		long:     `Who added it and when, what it was made of, and which files of secrets it names; what they hold is not there.`,
+		examples: [][2]string{{"starling task show --task ID --recipe again.starling leader.toml", "and write the file that it was made of"}},
+		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+			var named status.Named
+			flags.StringVar(&named.Task, "task", "", "the task's `ID`, as starling task list prints it")
+			out := flags.String("recipe", "", "write the recipe, or configuration, to a new file `OUT`")
+			asJSON := flags.Bool("json", false, "print one JSON object")
+			return func(ctx context.Context, e *env, args []string) error {
+				f, err := oneAggregator("show", args)
+				if err != nil {
+					return err
+				}
+				if named.Task == "" {
+					return failf(exitUsage, "starling task list "+f.path+" prints the tasks' ids", "--task is needed")
+				}
+				t, err := instruct(ctx, f, status.ShowTaskPath, named, func() (status.RegisteredTask, error) { return f.config.ShowTask(ctx, &named) })
+				if err != nil {
+					return ofRegistry(err, "starling task list "+f.path)
+				}
+				if *out != "" {
+					if len(t.Made) == 0 {
+						return failf(exitInput, "starling task list "+f.path, "the task is retired, and what it was made of is erased")
+					}
+					file, err := os.OpenFile(*out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+					if err != nil {
+						return ofInput(err, "name a file that is not there yet")
+					}
+					if _, err := file.Write(t.Made); err != nil {
+						return errors.Join(err, file.Close())
+					}
+					if err := file.Close(); err != nil {
+						return err
+					}
+				}
+				if *asJSON {
+					return e.json(t)
+				}
+				fmt.Fprintf(e.stdout, "task %s, of a %s with SHA-256 %s\n%s, added %s by %s\n", t.Task, t.Form, t.Sum, stateOf(&t.Registered),
+					t.Added.Format(time.RFC3339), t.By)
+				if !t.Begins.IsZero() {
+					fmt.Fprintf(e.stdout, "reports of %s and later\n", t.Begins.Format(time.RFC3339))
+				}
+				if !t.Ends.IsZero() {
+					fmt.Fprintf(e.stdout, "no report after %s\n", t.Ends.Format(time.RFC3339))
+				}
+				fmt.Fprintf(e.stdout, "here: %s\n", t.Terms)
+				return nil
+			}
+		},
+	}
+}
+
+// stateOf says whether a task is live.
+func stateOf(t *status.Registered) string {
+	if c := t.Closed; c != nil {
+		return fmt.Sprintf("closed %s by %s: %s", c.At.Format("2006-01-02"), c.By, c.Why)
+	}
+	return "live"
+}
+
 func taskList() *command {
 	return &command{
 		name: "list", args: "[--json] [CONFIG]",
-		short:    "List the tasks that were added to a leader or helper",
-		long:     `Tasks that stand in the configuration alone are not among them; starling status has all.`,
+		short:    "List the tasks of a leader or helper",
+		long:     `Live and closed ones, in the order of their last changes; starling status has how far each is.`,
 		examples: [][2]string{{"starling task list leader.toml", "live and closed ones"}},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			asJSON := flags.Bool("json", false, "print one JSON object")
@@ -155,14 +293,11 @@ func taskList() *command {
 
 // listed is a task's line, with tabs between its columns.
 func listed(t *status.Registered) string {
-	came, state := "added", "live"
+	came := "added"
 	if t.Source == "in band" {
 		came = "brought in band"
 	}
-	if c := t.Closed; c != nil {
-		state = fmt.Sprintf("closed %s by %s: %s", c.At.Format("2006-01-02"), c.By, c.Why)
-	}
-	return fmt.Sprintf("%s\t%s\t%s %s by %s\t%s\n", t.Task, t.Form, came, t.Added.Format("2006-01-02"), t.By, state)
+	return fmt.Sprintf("%s\t%s\t%s %s by %s\t%s\n", t.Task, t.Form, came, t.Added.Format("2006-01-02"), t.By, stateOf(t))
 }
 
 func taskClose() *command {

@@ -157,7 +157,10 @@ func classify(err error) (code int, hint string) {
 	var role *deploy.RoleError
 	var missing *deploy.NotJoinedError
 	var asked *deploy.StateError
+	var imported *deploy.ImportError
 	switch {
+	case errors.As(err, &imported):
+		return exitInput, hintOfImport(imported)
 	case errors.As(err, &missing):
 		return exitInput, fmt.Sprintf("starling init --join %s%s --fingerprint F %s", missing.Role, deploy.InvitationSuffix, missing.Dir)
 	case errors.As(err, &role):
@@ -192,6 +195,15 @@ func classify(err error) (code int, hint string) {
 		return exitInterrupted, ""
 	}
 	return exitFailed, ""
+}
+
+// hintOfImport says what to type in place of a line of [[tasks]], which is read once.
+func hintOfImport(e *deploy.ImportError) string {
+	if e.Err.Fault == aggregator.TaskUnknown {
+		return fmt.Sprintf("take the line out, and type: starling task add --recipe %s %s.toml", e.Source, e.Role)
+	}
+	id := e.Err.Task.Base64()
+	return fmt.Sprintf("take the line out: starling task show --task %s %s.toml prints what counts, and starling task change --task %s changes it", id, e.Role, id)
 }
 
 // hintOfSending says which manifest, or which recipe, would do.

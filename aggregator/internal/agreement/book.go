@@ -57,15 +57,9 @@ type leaf struct {
 	vouched bool // see Pass
 }
 
-// NewBook opens the book of a service with those tasks.
-func NewBook(ctx context.Context, role dap.Role, tasks *task.Table, s Store, board *permit.Board, log *slog.Logger) (*Book, error) {
-	b := &Book{role: role, store: s, board: board, log: log, pages: make(map[dap.TaskID]*leaf)}
-	for _, t := range tasks.All() {
-		if err := b.Add(ctx, t); err != nil {
-			return nil, err
-		}
-	}
-	return b, nil
+// NewBook opens the book of a service, with no page.
+func NewBook(role dap.Role, s Store, board *permit.Board, log *slog.Logger) *Book {
+	return &Book{role: role, store: s, board: board, log: log, pages: make(map[dap.TaskID]*leaf)}
 }
 
 // Add opens the page of a task, of which nothing has been compared; one that is open stays.
@@ -165,7 +159,7 @@ func (l *leaf) absent() status.Difference {
 	}
 	return status.Difference{
 		What: "the task", Leader: "is here", Helper: "is not there, or has another peer_token",
-		Do: "provision the same recipe or configuration, with the same peer_token, at both; then start the one that was wrong again",
+		Do: "at the helper: starling task add --recipe FILE helper.toml, with the same peer_token; the two go on by themselves",
 	}
 }
 

@@ -32,21 +32,21 @@ func Compare(leader, helper *Facts) (list []status.Difference) {
 		what := fmt.Sprintf("verification key %d", k.ID)
 		switch {
 		case ok && there != k.Digest:
-			add(what, held(k.Digest), held(there), fmt.Sprintf("give both the same file in verify_keys (id = %d), and start the one that was wrong again", k.ID))
+			add(what, held(k.Digest), held(there), fmt.Sprintf("give both the same file: starling task change --verify-key %d=FILE where it is wrong, and start that one again", k.ID))
 		case !ok && i == 0:
-			add(what, held(k.Digest), "none", fmt.Sprintf("add the key with id = %d to the helper's verify_keys and start it again", k.ID))
+			add(what, held(k.Digest), "none", fmt.Sprintf("at the helper: starling task change --verify-key %d=FILE, beside those that it has, and start it again", k.ID))
 		}
 	}
 	differ("the collector's public key", leader.Collector, helper.Collector,
-		"name the same file, id and all, in collector_hpke of both, and start the one that was wrong again")
+		"give both the same file, id and all: starling task change --collector-hpke FILE where it is wrong, and start that one again")
 	differ("the task's configuration", leader.Config, helper.Config,
-		"give both the same recipe, or configuration, and start the one that was wrong again")
+		"the one that is wrong needs a task of its own: starling task close there, and starling task add of the same recipe at both")
 	if leader.Wire != helper.Wire {
 		add("the draft of DAP", fmt.Sprintf("dap-%d", leader.Wire), fmt.Sprintf("dap-%d", helper.Wire),
-			"give both the same recipe, or the same dap in [[tasks]], and start the one that was wrong again")
+			"the one that is wrong needs a task of its own: starling task close there, and the same recipe or dap at both")
 	}
 	if leader.Framing != helper.Framing {
-		add("the framing", framing(leader), framing(helper), "give both the same framing in [[tasks]], and start the one that was wrong again")
+		add("the framing", framing(leader), framing(helper), "where it is wrong: starling task change --framing, and start that one again")
 	}
 	if leader.ClosedIn != helper.ClosedIn {
 		add("the restore", restored(leader), restored(helper),

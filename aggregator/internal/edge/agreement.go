@@ -3,6 +3,7 @@ package edge
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/starling-agg/starling/aggregator/internal/agreement"
 	"github.com/starling-agg/starling/aggregator/internal/peer"
@@ -17,9 +18,15 @@ func (s *Server) HandleAgreement(book *agreement.Book, answer func(context.Conte
 	s.handle("POST", "/"+peer.AgreementPath, "POST "+peer.AgreementPath, func(w http.ResponseWriter, r *http.Request) (*dap.TaskID, error) {
 		borne := task.Borne(r)
 		var ids []dap.TaskID
-		for id, t := range s.Tasks.All() {
+		// Opens one of the leader's tasks, where none was asked about in this life.
+		if id, err := dap.ParseTaskID(r.Header.Get(peer.TaskHeader)); err == nil {
+			if _, err := s.Tasks.Find(id); err != nil {
+				return nil, err
+			}
+		}
+		for _, t := range s.Tasks.Opened() {
 			if borne(Peer(t)) {
-				ids = append(ids, id)
+				ids = append(ids, t.ID)
 			}
 		}
 		if len(ids) == 0 {
@@ -34,6 +41,17 @@ func (s *Server) HandleAgreement(book *agreement.Book, answer func(context.Conte
 		in, err := agreement.ReadMessage(body)
 		if err != nil {
 			return nil, plain(http.StatusBadRequest, err.Error())
+		}
+		opened := len(ids)
+		for i := range in.Entries { // tasks rise, so none is there twice
+			id := in.Entries[i].Task
+			t, err := s.Tasks.Find(id)
+			if err != nil {
+				return nil, err
+			}
+			if t != nil && borne(Peer(t)) && !slices.Contains(ids[:opened], id) {
+				ids = append(ids, id)
+			}
 		}
 		out, err := answer(r.Context(), ids, in)
 		if err != nil {

@@ -122,7 +122,12 @@ func (s *Server) Handle(method, path string, auth Auth, h Handler) {
 			return nil, NotFound(dap.ProblemUnrecognizedTask, "the task id is malformed")
 		}
 		ad := s.advertised(r)
-		t := s.Tasks.Get(id)
+		t, err := s.Tasks.Find(id)
+		if err != nil {
+			e := Later("the task cannot be worked on at the moment; come again, nothing is lost", retryStopped)
+			e.cause = err
+			return &id, e
+		}
 		if t == nil && ad != nil && ad.TaskID() == id {
 			if t, err = s.Bring(r, id, ad); err != nil {
 				return &id, err

@@ -11,24 +11,21 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/sealed"
 )
 
 // Add takes a task into the store, and then into use: it is durable before anybody can see
-// it. ready prepares what the service has of it beside the party, and cannot fail. made is
-// false where the same task was there. A task that is refused is an
+// it. made is false where the same task was there. A task that is refused is an
 // *[aggregator.TaskError], one too many of its policy a *[store.FullError]; after any other
 // error it may be in the store, and the same add again is harmless.
-func (p *Party) Add(ctx context.Context, in *aggregator.Provision, ready func(*task.Task)) (id dap.TaskID, made bool, err error) {
-	w, err := p.judge(in)
+func (p *Party) Add(ctx context.Context, in *aggregator.Provision) (id dap.TaskID, made bool, err error) {
+	w, err := p.judge(in, false)
 	if err != nil {
 		return id, false, err
 	}
-	r := store.Registration{
-		ID: w.ID, Form: in.Form, Made: in.Made, Sum: sha256.Sum256(in.Made), Terms: in.Terms, Tenant: in.Tenant, Source: in.Source,
-		By: in.By, Added: p.opt.Clock.Now(), End: w.End(0),
-	}
 	p.adding.Lock()
 	defer p.adding.Unlock()
+	r := p.registration(in, w)
 	n, err := p.Store.Register(ctx, store.Provision{Task: w.Stored(p.opt.Limits.ClockSkew), Registration: r, Quota: quota(in.Policy, r.Added)})
 	switch {
 	case errors.Is(err, store.ErrEnded):
@@ -38,8 +35,13 @@ func (p *Party) Add(ctx context.Context, in *aggregator.Provision, ready func(*t
 	case err != nil:
 		return w.ID, false, fmt.Errorf("add a task: %w", err)
 	}
-	if p.Tasks.Get(w.ID) == nil {
-		if err := p.use(ctx, w, ready); err != nil {
+	if err := p.cover(ctx, w); err != nil {
+		return w.ID, n > 0, fmt.Errorf("add a task: %w", err)
+	}
+	if there, err := p.Tasks.Find(w.ID); err != nil {
+		return w.ID, n > 0, fmt.Errorf("add a task: %w", err)
+	} else if there == nil {
+		if err := p.use(ctx, w); err != nil {
 			return w.ID, n > 0, fmt.Errorf("add a task: %w", err)
 		}
 	}
@@ -54,21 +56,76 @@ func quota(p *aggregator.TaskPolicy, now time.Time) *store.Quota {
 	return &store.Quota{Now: now, Live: p.Tasks, Since: now.Add(-time.Hour), Added: p.TasksPerHour}
 }
 
+// amend gives a task other terms; see [Common.Amend].
+func (p *Party) amend(ctx context.Context, in *aggregator.Provision) (now bool, err error) {
+	w, err := p.judge(in, true)
+	if err != nil {
+		return false, err
+	}
+	p.adding.Lock()
+	defer p.adding.Unlock()
+	err = p.Store.Amend(ctx, w.ID, in.Terms)
+	switch {
+	case errors.Is(err, store.ErrEnded):
+		return false, p.ended(ctx, w.ID)
+	case errors.Is(err, store.ErrNotFound):
+		return false, &aggregator.TaskError{Fault: aggregator.TaskUnknown, Task: w.ID, Detail: "nobody has added it"}
+	case err != nil:
+		return false, fmt.Errorf("amend a task: %w", err)
+	}
+	return !p.Tasks.IsOpen(w.ID), nil
+}
+
+// registration is how a task goes into the store.
+func (p *Party) registration(in *aggregator.Provision, w *task.Task) store.Registration {
+	h := w.Head()
+	return store.Registration{
+		ID: w.ID, Form: in.Form, Made: in.Made, Sum: sha256.Sum256(in.Made), Terms: in.Terms, Tenant: in.Tenant, Source: in.Source,
+		By: in.By, Added: p.opt.Clock.Now(), Begin: h.Begin, End: h.End, KEM: w.Suite.KEM, Signed: w.Deployment != nil,
+	}
+}
+
+// cover has the aggregator's keys serve a task that is in the store.
+func (p *Party) cover(ctx context.Context, w *task.Task) error {
+	promise := time.Duration(0)
+	if w.Deployment != nil {
+		promise = p.Server.Notary.PromiseFor(w.Deployment)
+	}
+	if err := p.Keys.Cover(ctx, promise, suites(w)...); err != nil {
+		return err
+	}
+	if w.Deployment != nil {
+		p.Server.Notary.Join(w.Deployment)
+	}
+	return nil
+}
+
+// suites are those of which a task needs a key.
+func suites(w *task.Task) []sealed.Suite {
+	if w.Suite == (sealed.Suite{}) {
+		return nil
+	}
+	return []sealed.Suite{w.Suite}
+}
+
 // use makes a task that the store has one of the service.
-func (p *Party) use(ctx context.Context, w *task.Task, ready func(*task.Task)) error {
+func (p *Party) use(ctx context.Context, w *task.Task) error {
 	if err := p.Store.PutTask(ctx, w.Stored(p.opt.Limits.ClockSkew)); err != nil {
 		return err
 	}
 	if err := p.Book.Add(ctx, w); err != nil {
 		return err
 	}
-	ready(w)
+	if p.ready != nil {
+		p.ready(p.Book, w)
+	}
 	p.Tasks.Put(w) // last: from here on requests find it
 	return nil
 }
 
-// judge makes the working form of a task that may be added, whatever the store has.
-func (p *Party) judge(in *aggregator.Provision) (*task.Task, error) {
+// judge makes the working form of a task that may be added, whatever the store has. One
+// that was imported may be over.
+func (p *Party) judge(in *aggregator.Provision, imported bool) (*task.Task, error) {
 	w, err := task.New(&in.Task, p.role)
 	if err != nil {
 		return nil, &aggregator.TaskError{Fault: aggregator.TaskInvalid, Detail: err.Error()}
@@ -83,18 +140,43 @@ func (p *Party) judge(in *aggregator.Provision) (*task.Task, error) {
 	if url != p.opt.Base {
 		return refuse(aggregator.TaskOfOthers, "its %v is %q, and this one is %q", p.role, url, p.opt.Base)
 	}
-	if now := p.Steady.Now(); w.Over(now, p.opt.Limits.ClockSkew) {
+	if now := p.Steady.Now(); !imported && w.Over(now, p.opt.Limits.ClockSkew) {
 		return refuse(aggregator.TaskOver, "no report of it can come since %s", w.End(p.opt.Limits.ClockSkew).UTC().Format(time.RFC3339))
 	}
 	if _, err := p.opt.Limits.ForTasks([]aggregator.Task{in.Task}); err != nil {
 		return refuse(aggregator.TaskTooLarge, "%v", err)
 	}
+	if imported { // keys are opened later, for all tasks
+		return w, nil
+	}
+	if d := w.Deployment; d != nil {
+		if p.Server.Notary == nil {
+			return refuse(aggregator.TaskUnsigned, "%s", noSigner(p.role))
+		}
+		if err := p.Server.Notary.Fits(d); err != nil {
+			return refuse(aggregator.TaskUnsigned, "%v", err)
+		}
+	}
+	if !p.makesKeys() {
+		if err := p.Keys.Cover(context.Background(), 0, suites(w)...); err != nil {
+			return refuse(aggregator.TaskUnsealed, "%v: hpke_keys has to name one, or hpke_key_period have them made", err)
+		}
+	}
 	return w, nil
 }
 
+// noSigner is said of a task whose recipe names an aggregator's root key, where that has no
+// signing key.
+func noSigner(role dap.Role) string {
+	return fmt.Sprintf("its recipe names this %v's root key: starling key online makes a key that it vouches for, [signing] in the configuration names that, and a start reads it", role)
+}
+
+// makesKeys says whether the aggregator makes HPKE keys by itself.
+func (p *Party) makesKeys() bool { return p.opt.KeySchedule != nil }
+
 // ended says how a task ended that is to be added.
 func (p *Party) ended(ctx context.Context, id dap.TaskID) error {
-	e := &aggregator.TaskError{Fault: aggregator.TaskClosed, Task: id, Detail: "it ended here, and never opens again"}
+	e := &aggregator.TaskError{Fault: aggregator.TaskClosed, Task: id, Detail: "it ended here, or came after a backup that was restored, and never opens again"}
 	r, err := p.Store.Registration(ctx, id)
 	if errors.Is(err, store.ErrNotFound) {
 		return e
@@ -125,56 +207,9 @@ func (p *Party) differs(ctx context.Context, r *store.Registration) string {
 // Close ends a task for new reports, for good. Again is harmless: the first closing holds,
 // and is returned.
 func (p *Party) Close(ctx context.Context, id dap.TaskID, by, why string) (store.Closing, error) {
-	return p.Store.CloseTask(ctx, id, store.Closing{At: p.opt.Clock.Now(), By: by, Why: why})
-}
-
-// recallPage is how many registrations a start reads at one time.
-const recallPage = 1000
-
-// recall makes those tasks again that the store has and the options have not. Retired ones
-// have nothing left that a service could do.
-func (p *Party) recall(ctx context.Context, provide aggregator.Provider) error {
-	for after, page := uint64(0), recallPage; page == recallPage; {
-		list, err := p.Store.Registrations(ctx, after, recallPage)
-		if err != nil {
-			return err
-		}
-		page = len(list)
-		for i := range list {
-			after = list[i].Change
-			if err := p.remake(ctx, list[i].ID, provide); err != nil {
-				return fmt.Errorf("task %v, which is in the store: %w", list[i].ID, err)
-			}
-		}
-	}
-	return nil
-}
-
-func (p *Party) remake(ctx context.Context, id dap.TaskID, provide aggregator.Provider) error {
-	if p.Tasks.Get(id) != nil {
-		return nil
-	}
-	if gone, err := p.Retired(ctx, id); err != nil || gone {
-		return err
-	}
-	if provide == nil {
-		return errors.New("no provider makes it again")
-	}
-	r, err := p.Store.Registration(ctx, id)
-	if err != nil {
-		return err
-	}
-	t, err := provide(ctx, r.Form, r.Made, r.Terms)
-	if err != nil {
-		return err
-	}
-	w, err := task.New(&t, p.role)
-	if err != nil {
-		return err
-	}
-	if w.ID != id {
-		return fmt.Errorf("it was made again with the id %v", w.ID)
-	}
-	p.Tasks.Put(w)
-	return p.Store.PutTask(ctx, w.Stored(p.opt.Limits.ClockSkew))
+	c, err := p.Store.CloseTask(ctx, id, store.Closing{At: p.opt.Clock.Now(), By: by, Why: why})
+	p.retiring.Lock()
+	defer p.retiring.Unlock()
+	p.retired.tasks = -1 // it may be due
+	return c, err
 }

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/backup"
 	"github.com/starling-agg/starling/aggregator/internal/release"
 	"github.com/starling-agg/starling/aggregator/internal/retire"
+	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/aggregator/status"
@@ -74,20 +76,43 @@ func (c Common) Registered(ctx context.Context) (tasks []status.Registered, err 
 		for i := range list {
 			r := &list[i]
 			after = r.Change
-			v := status.Registered{
-				Task: r.ID.Base64(), Form: "recipe", Source: [...]string{aggregator.Imported: "imported", aggregator.Typed: "typed", aggregator.InBand: "in band"}[r.Source],
-				By: r.By, Added: r.Added, Ends: r.End, Sum: hex.EncodeToString(r.Sum[:]),
-			}
-			if r.Form == aggregator.Configuration {
-				v.Form = "configuration"
-			}
-			if c := r.Closed; c != nil {
-				v.Closed = &status.ClosedTask{At: c.At, By: c.By, Why: c.Why}
-			}
-			tasks = append(tasks, v)
+			tasks = append(tasks, registered(r))
 		}
 	}
 	return tasks, nil
+}
+
+func registered(r *store.Registration) status.Registered {
+	v := status.Registered{
+		Task: r.ID.Base64(), Form: "recipe", Source: [...]string{aggregator.Imported: "imported", aggregator.Typed: "typed", aggregator.InBand: "in band"}[r.Source],
+		By: r.By, Added: r.Added, Begins: r.Begin, Ends: r.End, Sum: hex.EncodeToString(r.Sum[:]),
+	}
+	if r.Form == aggregator.Configuration {
+		v.Form = "configuration"
+	}
+	if c := r.Closed; c != nil {
+		v.Closed = &status.ClosedTask{At: c.At, By: c.By, Why: c.Why}
+	}
+	return v
+}
+
+// RegisteredTask is a task as the registry has it, with what it was made of and its terms;
+// an *[aggregator.TaskError] where there is none.
+func (c Common) RegisteredTask(ctx context.Context, id dap.TaskID) (v status.RegisteredTask, err error) {
+	r, err := c.p.Store.Registration(ctx, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return v, &aggregator.TaskError{Fault: aggregator.TaskUnknown, Task: id, Detail: "nobody has added it"}
+	}
+	if err != nil {
+		return v, err
+	}
+	return status.RegisteredTask{Registered: registered(r), Made: r.Made, Terms: r.Terms, Number: uint8(r.Form)}, nil
+}
+
+// Amend gives a task other terms, which count from when it is opened next: at the next
+// start, where now is false. A task that is refused is an *[aggregator.TaskError].
+func (c Common) Amend(ctx context.Context, in *aggregator.Provision) (now bool, err error) {
+	return c.p.amend(ctx, in)
 }
 
 // Audit lists the violations of what must hold of the store and of the keys, in words;
@@ -105,8 +130,18 @@ func (c Common) Audit(ctx context.Context) ([]string, error) {
 	return append(faults, more...), err
 }
 
-// TaskIDs are the tasks, in order.
+// TaskIDs are all tasks, in order.
 func (p *Party) TaskIDs() []dap.TaskID { return p.Tasks.IDs() }
+
+// OpenedIDs are the tasks that were opened, in order.
+func (p *Party) OpenedIDs() []dap.TaskID {
+	var ids []dap.TaskID
+	for _, t := range p.Tasks.Opened() {
+		ids = append(ids, t.ID)
+	}
+	slices.SortFunc(ids, func(a, b dap.TaskID) int { return slices.Compare(a[:], b[:]) })
+	return ids
+}
 
 // Retired reports whether a task is retired.
 func (p *Party) Retired(ctx context.Context, t dap.TaskID) (bool, error) {
@@ -115,9 +150,16 @@ func (p *Party) Retired(ctx context.Context, t dap.TaskID) (bool, error) {
 }
 
 // RetiresAt is when a task is retired, or zero.
-func (p *Party) RetiresAt(t *task.Task) time.Time {
-	at, _ := retire.At(t, p.opt.Limits.ClockSkew, p.opt.Retention)
-	return at
+func (p *Party) RetiresAt(ctx context.Context, t *task.Task) (time.Time, error) {
+	state, err := p.Store.TaskState(ctx, t.ID)
+	at, _ := retire.At(t.End(0), state.Closed, p.opt.Limits.ClockSkew, p.opt.Retention)
+	return at, err
+}
+
+// Ends says whether a task is ever retired, by its end and its closing.
+func (p *Party) Ends(end, closed time.Time) bool {
+	_, ends := retire.At(end, closed, p.opt.Limits.ClockSkew, p.opt.Retention)
+	return ends
 }
 
 // Retire ends the tasks that are due, and erases what is kept of them.
@@ -125,7 +167,23 @@ func (p *Party) Retire(ctx context.Context) (more bool, err error) {
 	if err := p.Steady.Step(ctx); err != nil {
 		return false, err
 	}
-	return retire.Pass(ctx, p.Store, p.Tasks, p.Steady.Now(), p.opt.Limits.ClockSkew, p.opt.Retention, p.opt.Log)
+	p.retiring.Lock()
+	defer p.retiring.Unlock()
+	now, r := p.Steady.Now(), &p.retired
+	if age := now.Sub(r.at); r.tasks == p.Tasks.Len() && age >= 0 && age < retire.Every && (r.next.IsZero() || now.Before(r.next)) {
+		return false, nil
+	}
+	more, next, err := retire.Pass(ctx, p.Store, p.Tasks, now, p.opt.Limits.ClockSkew, p.opt.Retention, p.opt.Log)
+	if *r = (pass{now, next, p.Tasks.Len()}); more || err != nil {
+		r.tasks = -1
+	}
+	return more, err
+}
+
+// pass is what the last look at all tasks for those that end has found.
+type pass struct {
+	at, next time.Time // of the look, and of the next end
+	tasks    int       // how many there were; -1: something is left to do
 }
 
 // Bury removes files that became needless, where that was not done at once.

@@ -9,10 +9,12 @@
 package party
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,6 +34,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/body"
 	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/sealed"
 )
 
 // Options are those that leader and helper share, and what their services add.
@@ -42,6 +45,9 @@ type Options struct {
 	// are the caller's.
 	Permits *permit.Board
 	Closed  func() bool
+	// Ready prepares what the service has of a task beside the party, before anybody can
+	// find the task. Optional.
+	Ready func(*agreement.Book, *task.Task)
 }
 
 // A Party is what was opened. The caller closes it.
@@ -61,7 +67,14 @@ type Party struct {
 	wrapping *disk.OSFS // the directory above the wrapping keys; nil without a database
 	opt      aggregator.Options
 	role     dap.Role
+	ready    func(*agreement.Book, *task.Task)
 	adding   sync.Mutex // one Add at a time
+
+	retiring sync.Mutex // guards retired
+	retired  pass
+
+	noted  summary
+	failed failures
 }
 
 // Open opens all of it, or nothing.
@@ -70,8 +83,11 @@ func Open(ctx context.Context, o Options) (_ *Party, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Party{opt: o.Options, role: o.Role}
-	if p.Tasks, err = task.Set(o.Tasks, o.Role); err != nil {
+	p := &Party{opt: o.Options, role: o.Role, ready: o.Ready, Tasks: new(task.Table)}
+	life := context.WithoutCancel(ctx) // tasks are opened later, too
+	p.Tasks.Open = func(id dap.TaskID) error { return p.reopen(life, id) }
+	configured, err := task.Set(o.Tasks, o.Role)
+	if err != nil {
 		return nil, err
 	}
 	p.Server = &edge.Server{
@@ -86,19 +102,12 @@ func Open(ctx context.Context, o Options) (_ *Party, err error) {
 			err = errors.Join(err, p.CloseStore())
 		}
 	}()
-	for _, t := range p.Tasks.All() {
-		if err := p.Store.PutTask(ctx, t.Stored(o.Limits.ClockSkew)); err != nil {
-			return nil, fmt.Errorf("provision: %w", err)
-		}
-	}
-	if err := p.recall(ctx, o.Provide); err != nil {
-		return nil, err
-	}
 	p.Steady, err = steady.Open(ctx, steady.Options{Keeper: p.Store, Clock: o.Clock, Absence: o.Absence, Log: o.Log})
 	if err != nil {
 		return nil, err
 	}
-	if p.Book, err = agreement.NewBook(ctx, o.Role, p.Tasks, p.Store, o.Permits, o.Log); err != nil {
+	p.Book = agreement.NewBook(o.Role, p.Store, o.Permits, o.Log)
+	if err := p.openTasks(ctx, configured, o.Import); err != nil {
 		return nil, err
 	}
 	return p, p.openKeys(ctx, &o)
@@ -190,12 +199,40 @@ func (l later) Now() time.Time {
 	return l.p.Steady.Now()
 }
 
+// openKeys opens the keys, which the tasks that there are say more of than the options.
 func (p *Party) openKeys(ctx context.Context, o *Options) (err error) {
 	known, err := p.Store.KeysWereMade(ctx)
 	if err != nil {
 		return err
 	}
-	p.Keys, err = keyset.New(ctx, o.KeySchedule, keyset.Options{
+	signing := o.Signing
+	if signing == nil {
+		for _, t := range p.Tasks.Opened() {
+			if t.Deployment == nil {
+				continue
+			}
+			state, err := p.Store.TaskState(ctx, t.ID)
+			if err != nil {
+				return err
+			}
+			if state == (store.TaskState{}) {
+				return &aggregator.TaskError{Fault: aggregator.TaskUnsigned, Task: t.ID, Detail: noSigner(p.role)}
+			}
+		}
+	} else {
+		all := *signing
+		for _, t := range p.Tasks.Opened() {
+			if t.Deployment == nil {
+				continue
+			}
+			if err := all.Fits(t.Deployment); err != nil {
+				return fmt.Errorf("task %v: %w", t.ID, err)
+			}
+			all.Deployments = keyset.Joined(all.Deployments, t.Deployment)
+		}
+		signing = &all
+	}
+	p.Keys, err = keyset.New(ctx, p.schedule(o.KeySchedule, signing), keyset.Options{
 		Vault: p.vaults.hpke, FS: o.FS, Known: known, Configured: o.Keys, Clock: p.Steady, Failpoints: o.Failpoints, Log: o.Log,
 	})
 	if err == nil && o.KeySchedule != nil {
@@ -211,8 +248,33 @@ func (p *Party) openKeys(ctx context.Context, o *Options) (err error) {
 		return err
 	}
 	p.Server.Keys = p.Keys
-	if o.Signing != nil {
-		p.Server.Notary, err = keyset.NewNotary(p.Keys, *o.Signing, o.Record)
+	if signing != nil {
+		p.Server.Notary, err = keyset.NewNotary(p.Keys, *signing, o.Record)
 	}
 	return err
+}
+
+// preference is the order in which suites are offered: devices of recipes that name none
+// take the first.
+var preference = []sealed.Suite{sealed.SuiteX25519, sealed.SuiteXWing}
+
+// schedule is the configured one, with the suites of the store's tasks, and promises that
+// reach as far as what is signed.
+func (p *Party) schedule(by *keyset.Schedule, signing *keyset.Signing) *keyset.Schedule {
+	if by == nil {
+		return nil
+	}
+	all := *by
+	if len(p.noted.kems) > 0 {
+		all.Suites = nil
+		for _, suite := range preference {
+			if p.noted.kems[suite.KEM] || slices.Contains(by.Suites, suite) {
+				all.Suites = append(all.Suites, suite)
+			}
+		}
+	}
+	if signing != nil {
+		all.Promise = max(all.Promise, signing.PromiseFor(cmp.Or(all.Overlap, keyset.DefaultOverlap)))
+	}
+	return &all
 }

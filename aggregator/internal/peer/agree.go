@@ -17,6 +17,10 @@ const (
 	LedgerPath    = "starling_ledger"
 )
 
+// TaskHeader names one of the tasks that a comparison is about, so that a helper which has
+// not been asked about any in its life can tell whose token it is.
+const TaskHeader = "Starling-Task"
+
 // The media of the two.
 const (
 	MediaAgreement dap.Media = "starling-agreement"
@@ -28,6 +32,7 @@ type Comparison struct {
 	Client *Client
 	Helper *url.URL
 	Secret string
+	Task   dap.TaskID // one of those that it is about
 }
 
 // Agree implements [agreement.Wire].
@@ -43,7 +48,7 @@ func (c *Comparison) Part(ctx context.Context, id dap.TaskID, body []byte) ([]by
 func (c *Comparison) post(ctx context.Context, path string, m dap.Media, body []byte) ([]byte, error) {
 	short := *c.Client
 	short.Limit = min(short.Limit, agreement.MaxMessage)
-	resp, answer, err := short.send(ctx, http.MethodPost, dap.ResourceURL(c.Helper, path), bearer{secret: c.Secret}, dap.ContentType(m), body)
+	resp, answer, err := short.send(ctx, http.MethodPost, dap.ResourceURL(c.Helper, path), bearer{secret: c.Secret, task: c.Task}, dap.ContentType(m), body)
 	if absent(err) {
 		return nil, agreement.ErrSilent
 	}

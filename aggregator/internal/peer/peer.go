@@ -290,11 +290,14 @@ func (c *Client) do(ctx context.Context, method string, u *url.URL, r Resource, 
 // bearer is who a request comes from.
 type bearer struct {
 	secret string
-	fence  string // see package agreement; empty for none
-	advert string // see package taskprov; empty for none
+	fence  string     // see package agreement; empty for none
+	advert string     // see package taskprov; empty for none
+	task   dap.TaskID // see TaskHeader; zero for none
 }
 
-func ofTask(t *task.Task) bearer { return bearer{t.PeerSecret, t.Fence, t.Advert} }
+func ofTask(t *task.Task) bearer {
+	return bearer{secret: t.PeerSecret, fence: t.Fence, advert: t.Advert}
+}
 
 // send makes one request and sorts the failures; a nil error means a 2xx answer.
 func (c *Client) send(ctx context.Context, method string, u *url.URL, from bearer, contentType string, body []byte) (*http.Response, []byte, error) {
@@ -318,6 +321,9 @@ func (c *Client) exchange(ctx context.Context, method string, u *url.URL, from b
 	}
 	if from.advert != "" {
 		req.Header.Set(taskprov.Header, from.advert)
+	}
+	if from.task != (dap.TaskID{}) {
+		req.Header.Set(TaskHeader, from.task.Base64())
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", contentType)

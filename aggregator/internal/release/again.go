@@ -52,7 +52,7 @@ func Needs(r store.Releases, s store.Tasks, tasks *task.Table) datakey.Needs {
 			return "", err
 		}
 		for _, id := range known {
-			if t := tasks.Get(id); t != nil && !meets(t, &key) {
+			if h, ok := tasks.Head(id); ok && !meets(h, &key) {
 				continue
 			}
 			state, err := s.TaskState(ctx, id)
@@ -68,21 +68,8 @@ func Needs(r store.Releases, s store.Tasks, tasks *task.Table) datakey.Needs {
 }
 
 // meets says whether a report of a task may be of a key's time.
-func meets(t *task.Task, key *datakey.Record) bool {
-	window, bounded := t.Interval()
-	if !bounded {
-		return true
-	}
-	begin, err := t.Precision().Begin(window.Start)
-	if err != nil {
-		return true
-	}
-	last, ok := window.End()
-	if !ok {
-		return true
-	}
-	end, err := t.Precision().Begin(last)
-	return err != nil || begin.Before(key.Until) && (key.Serial == 1 || end.After(key.From))
+func meets(h task.Head, key *datakey.Record) bool {
+	return (h.Begin.IsZero() || h.Begin.Before(key.Until)) && (h.End.IsZero() || key.Serial == 1 || h.End.After(key.From))
 }
 
 // boxAAD says which share it is that lies under a data key.

@@ -15,19 +15,24 @@ import (
 var ErrEnded = errors.New("store: task has ended")
 
 // A Registration is how a task came to the aggregator, what it is made of, and how it was
-// closed. It has no secret: Terms name files of them. But for Change and Closed nothing in
-// it ever changes, until a task that is retired is swept, which takes Made and Terms away.
+// closed. It has no secret: Terms name files of them. But for Terms, Change and Closed
+// nothing in it ever changes, until a task that is retired is swept, which takes Made and
+// Terms away.
 type Registration struct {
 	ID     dap.TaskID
 	Form   aggregator.Form
 	Made   []byte
 	Sum    [sha256.Size]byte // SHA-256 of Made
 	Terms  []byte            // what this aggregator adds; the store compares it and does not read it
+	First  [sha256.Size]byte // SHA-256 of the terms that it came with; the store says
 	Tenant string            // empty for the aggregator's own tasks
 	Source aggregator.Source
 	By     string // the person, or the peer of a task that came in band
 	Added  time.Time
-	End    time.Time // of the task's window, without what clocks and grace add; zero: never
+	Begin  time.Time // of the task's window; zero: none
+	End    time.Time // of its last report, grace included, without what clocks add; zero: never
+	KEM    uint16    // that devices seal to; 0: whatever is offered
+	Signed bool      // its recipe names signing keys
 	Change uint64    // the number of its last change, in the order in which changes were committed
 	Closed *Closing  // nil while it is live
 }
@@ -54,16 +59,24 @@ func (r *Registration) Validate() error {
 		return fmt.Errorf("store: registration: unknown source %d", r.Source)
 	case len(r.Made) == 0 || len(r.Made) > maxMade:
 		return fmt.Errorf("store: registration: made of %d bytes, want 1 to %d", len(r.Made), maxMade)
-	case len(r.Terms) == 0 || len(r.Terms) > maxTerms:
-		return fmt.Errorf("store: registration: terms of %d bytes, want 1 to %d", len(r.Terms), maxTerms)
+	case CheckTerms(r.Terms) != nil:
+		return CheckTerms(r.Terms)
 	case r.Sum != sha256.Sum256(r.Made):
 		return errors.New("store: registration: the digest is not that of the bytes")
 	case len(r.Tenant) > maxWords || r.By == "" || len(r.By) > maxWords:
 		return errors.New("store: registration: By is required, and Tenant and By have an end")
 	case r.Source == aggregator.InBand && r.End.IsZero():
 		return errors.New("store: registration: a task that comes in band has an end")
-	case r.Added.IsZero() || r.Closed != nil || r.Change != 0:
-		return errors.New("store: registration: it is new: Added is required, Closed and Change are the store's")
+	case r.Added.IsZero() || r.Closed != nil || r.Change != 0 || r.First != [sha256.Size]byte{}:
+		return errors.New("store: registration: it is new: Added is required, Closed, Change and First are the store's")
+	}
+	return nil
+}
+
+// CheckTerms says what is wrong with terms by themselves.
+func CheckTerms(terms []byte) error {
+	if len(terms) == 0 || len(terms) > maxTerms {
+		return fmt.Errorf("store: registration: terms of %d bytes, want 1 to %d", len(terms), maxTerms)
 	}
 	return nil
 }
@@ -108,6 +121,9 @@ func (e *FullError) Error() string {
 
 // A Registry says which tasks there are.
 type Registry interface {
+	// Amend gives a task other terms. ErrNotFound if it is not registered, ErrEnded if it
+	// is closed, retired, or was closed by a restore.
+	Amend(ctx context.Context, task dap.TaskID, terms []byte) error
 	// Register provisions tasks and writes down how they came, all of them or none. A task
 	// that is registered with the same bytes, terms and tenant is left as it is, whoever
 	// adds it and however; made counts the others. ErrDifferent if a task is there

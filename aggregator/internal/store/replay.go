@@ -23,6 +23,8 @@ type Replay interface {
 	// it. Ids that may be in them have no answer: Seen and the commits that ask return
 	// ErrDamaged, and change nothing.
 	Damaged(ctx context.Context, task dap.TaskID) ([]Damaged, error)
+	// DamagedTasks lists the tasks of which Damaged says anything.
+	DamagedTasks(ctx context.Context) ([]dap.TaskID, error)
 	// CheckReplay reads a task's replay protection, every byte where it is not in use,
 	// and what was damaged once more, and returns what Damaged says then. Of a retired
 	// task there is nothing to read.

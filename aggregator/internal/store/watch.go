@@ -71,6 +71,8 @@ type Watch interface {
 	TaskState(ctx context.Context, task dap.TaskID) (TaskState, error)
 	// Counts is the ledger of a task's reports.
 	Counts(ctx context.Context, task dap.TaskID) (*Counts, error)
+	// Totals are the counts of all tasks together; they may be a few seconds old.
+	Totals(ctx context.Context) (*Counts, error)
 	// Batches lists a task's batches that have reports, or wait for some: the n newest.
 	Batches(ctx context.Context, task dap.TaskID, n int) ([]BatchStatus, error)
 	// Stuck lists work that is failing, with the reason last given.

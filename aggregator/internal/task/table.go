@@ -5,52 +5,159 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/starling-agg/starling/dap"
 )
 
-// A Table has the tasks of a service. Tasks come to it while requests are served: a reader
-// finds all of a task or nothing, and waits for nobody. None ever leaves it: what a task
-// may still do the store says. The zero value is empty. Safe for concurrent use.
+// A Head is what is known of every task at any time, whether it was opened or not. Times
+// that are not known, or never come, are zero.
+type Head struct {
+	// Begin is when the task's first report can be of, and End when its last can have
+	// come, without what clocks add: its calendar's grace is in it.
+	Begin, End time.Time
+}
+
+// A Table has the tasks of a service: the head of each, and the working form of those that
+// were opened. Tasks come to it while requests are served: a reader finds all of a task or
+// nothing. None ever leaves it: what a task may still do the store says. The zero value is
+// empty. Safe for concurrent use.
 type Table struct {
-	m sync.Map // of *Task by dap.TaskID
-	n atomic.Int64
+	// Open makes the working form of a task that was only noted, when it is first asked
+	// for, and enters it with [Table.Put]. It is called for one task by one goroutine at a
+	// time. Optional where no task is only noted.
+	Open func(dap.TaskID) error
+
+	m      sync.Map // of *slot by dap.TaskID
+	n      atomic.Int64
+	mu     sync.Mutex // guards opened, which is only appended to
+	opened []*Task
 }
 
-// Get is the task, or nil.
-func (t *Table) Get(id dap.TaskID) *Task {
-	if v, ok := t.m.Load(id); ok {
-		return v.(*Task)
+// slot is the place of one task. The head is of seconds since 1970, for there may be
+// hundreds of thousands; 0 is none.
+type slot struct {
+	begin, end int64
+	opening    sync.Mutex
+	task       atomic.Pointer[Task]
+}
+
+func seconds(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
 	}
-	return nil
+	return t.Unix()
 }
 
-// Put enters a task, which nothing changes from then on, and says whether it is new: one
-// that is there stays.
+func moment(s int64) time.Time {
+	if s == 0 {
+		return time.Time{}
+	}
+	return time.Unix(s, 0).UTC()
+}
+
+// Note enters a task that is opened when it is asked for. One that is there stays.
+func (t *Table) Note(id dap.TaskID, h Head) {
+	if _, there := t.m.LoadOrStore(id, &slot{begin: seconds(h.Begin), end: seconds(h.End)}); !there {
+		t.n.Add(1)
+	}
+}
+
+// Put enters a task, which nothing changes from then on, and says whether it is new, or was
+// only noted: one that was opened stays.
 func (t *Table) Put(w *Task) bool {
-	_, there := t.m.LoadOrStore(w.ID, w)
+	h := w.Head()
+	v, there := t.m.LoadOrStore(w.ID, &slot{begin: seconds(h.Begin), end: seconds(h.End)})
 	if !there {
 		t.n.Add(1)
 	}
-	return !there
+	if !v.(*slot).task.CompareAndSwap(nil, w) {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.opened = append(t.opened, w)
+	return true
 }
+
+// Find is the task, opened if need be; nil where there is none. The error is that of the
+// opening, which the next call tries again.
+func (t *Table) Find(id dap.TaskID) (*Task, error) {
+	v, ok := t.m.Load(id)
+	if !ok {
+		return nil, nil
+	}
+	s := v.(*slot)
+	if w := s.task.Load(); w != nil {
+		return w, nil
+	}
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	if w := s.task.Load(); w != nil {
+		return w, nil
+	}
+	if err := t.Open(id); err != nil {
+		return nil, err
+	}
+	return s.task.Load(), nil
+}
+
+// Get is [Table.Find] for those that can wait: nil also where the task cannot be opened
+// now.
+func (t *Table) Get(id dap.TaskID) *Task {
+	w, _ := t.Find(id) // whoever opens it says why not
+	return w
+}
+
+// Has says whether the task is there, opened or not.
+func (t *Table) Has(id dap.TaskID) bool {
+	_, ok := t.m.Load(id)
+	return ok
+}
+
+// IsOpen says whether the task was opened.
+func (t *Table) IsOpen(id dap.TaskID) bool {
+	v, ok := t.m.Load(id)
+	return ok && v.(*slot).task.Load() != nil
+}
+
+// Head is that of a task, and false where there is none.
+func (t *Table) Head(id dap.TaskID) (Head, bool) {
+	v, ok := t.m.Load(id)
+	if !ok {
+		return Head{}, false
+	}
+	return v.(*slot).head(), true
+}
+
+func (s *slot) head() Head { return Head{moment(s.begin), moment(s.end)} }
 
 // Len is how many tasks there are.
 func (t *Table) Len() int { return int(t.n.Load()) }
 
-// All ranges over the tasks, in no order. Those that come meanwhile may be among them.
-func (t *Table) All() iter.Seq2[dap.TaskID, *Task] {
-	return func(yield func(dap.TaskID, *Task) bool) {
-		t.m.Range(func(id, w any) bool { return yield(id.(dap.TaskID), w.(*Task)) })
+// Opened are the tasks that were opened, in the order in which they were. The caller does
+// not change the list.
+func (t *Table) Opened() []*Task {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.opened[:len(t.opened):len(t.opened)]
+}
+
+// Heads ranges over all tasks, in no order. Those that come meanwhile may be among them.
+func (t *Table) Heads() iter.Seq2[dap.TaskID, Head] {
+	return func(yield func(dap.TaskID, Head) bool) {
+		t.m.Range(func(id, s any) bool { return yield(id.(dap.TaskID), s.(*slot).head()) })
 	}
 }
 
-// IDs are the tasks, in order.
+// IDs are all tasks, in order.
 func (t *Table) IDs() []dap.TaskID {
 	ids := make([]dap.TaskID, 0, t.Len())
-	for id := range t.All() {
+	for id := range t.Heads() {
 		ids = append(ids, id)
 	}
-	slices.SortFunc(ids, func(a, b dap.TaskID) int { return slices.Compare(a[:], b[:]) })
+	slices.SortFunc(ids, compareIDs)
 	return ids
 }
+
+func compareIDs(a, b dap.TaskID) int { return slices.Compare(a[:], b[:]) }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dap/taskprov"
 	"github.com/starling-agg/starling/dp/noise"
@@ -37,6 +38,8 @@ type Task struct {
 	CollectorKey *sealed.PublicKey
 	SealedTo     [sha256.Size]byte // digest of the collector's HPKE configuration
 	Noise        noise.Sampler
+	Suite        sealed.Suite         // of the recipe's devices; zero: whatever is offered
+	Deployment   *keyset.Deployment   // of the recipe's signing keys; nil: it names none
 	Series       *aggregator.Series   // nil where each release has noise of its own
 	Calendar     *aggregator.Calendar // nil where DAP's rules are all
 	Expected     aggregator.Expectation
@@ -93,6 +96,7 @@ func New(t *aggregator.Task, role dap.Role) (*Task, error) {
 		Collector: NewToken(t.CollectorToken), Upload: NewToken(t.UploadToken),
 		CollectorID: t.CollectorHPKE.ID, CollectorKey: key, SealedTo: sha256.Sum256(collector),
 		Noise: t.Noise, Series: t.Series, Calendar: t.Calendar, Helper: helper, Expected: t.Expected,
+		Suite: t.Suite, Deployment: t.Deployment,
 	}
 	if t.Advertise && role == dap.RoleLeader {
 		if w.Advert, err = taskprov.Value(t.Framing, t.Config); err != nil {
@@ -147,6 +151,17 @@ func (t *Task) End(skew time.Duration) time.Time {
 		at = at.Add(t.Calendar.Grace)
 	}
 	return at.Add(skew)
+}
+
+// Head is what a [Table] knows of the task at any time.
+func (t *Task) Head() (h Head) {
+	h.End = t.End(0)
+	if t.bounded {
+		if begin, err := t.Precision().Begin(t.interval.Start); err == nil {
+			h.Begin = begin
+		}
+	}
+	return h
 }
 
 // TooEarly says whether a report of that time comes from the future, further than skew

@@ -8,7 +8,6 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/lost"
 	"github.com/starling-agg/starling/aggregator/internal/permit"
 	"github.com/starling-agg/starling/aggregator/internal/store"
-	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/disk"
 )
@@ -17,11 +16,12 @@ import (
 type Damage interface {
 	Damages(context.Context) ([]store.Damage, error)
 	Damaged(context.Context, dap.TaskID) ([]store.Damaged, error)
+	DamagedTasks(context.Context) ([]dap.TaskID, error)
 }
 
 // Files counts what is lost or damaged of an aggregator's files. missing is how many data
 // keys have no file.
-func Files(ctx context.Context, fsys disk.FS, s Damage, tasks *task.Table, missing int) (f aggregator.Files, err error) {
+func Files(ctx context.Context, fsys disk.FS, s Damage, missing int) (f aggregator.Files, err error) {
 	set, err := lost.Status(fsys)
 	if err != nil {
 		return f, fmt.Errorf("watch: %w", err)
@@ -35,7 +35,11 @@ func Files(ctx context.Context, fsys disk.FS, s Damage, tasks *task.Table, missi
 		return f, fmt.Errorf("watch: %w", err)
 	}
 	f.DamagedLogs, f.MissingDataKeys = len(logs), missing
-	for id := range tasks.All() {
+	tasks, err := s.DamagedTasks(ctx)
+	if err != nil {
+		return f, fmt.Errorf("watch: %w", err)
+	}
+	for _, id := range tasks {
 		damaged, err := s.Damaged(ctx, id)
 		if err != nil {
 			return f, fmt.Errorf("watch: %w", err)

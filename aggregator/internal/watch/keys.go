@@ -10,20 +10,18 @@ import (
 	"github.com/starling-agg/starling/aggregator/status"
 )
 
-// DataKeys says how the data keys stand, with the time at which each task is retired; zero
-// where it never is.
-func DataKeys(ctx context.Context, keys *datakey.Set, s store.Watch, tasks *task.Table, at func(*task.Task) time.Time) (*status.DataKeys, error) {
+// DataKeys says how the data keys stand, and how many tasks are never retired. ends says of
+// one whose last report can have come at a time, and that was closed at another, each zero
+// for never, whether it will be.
+func DataKeys(ctx context.Context, keys *datakey.Set, s store.Watch, tasks *task.Table, ends func(end, closed time.Time) bool) (*status.DataKeys, error) {
 	k := new(status.DataKeys)
 	k.Kept, k.Oldest, k.Newest = keys.Kept()
-	for id, t := range tasks.All() {
-		if !at(t).IsZero() {
-			continue
-		}
+	for id, head := range tasks.Heads() {
 		state, err := s.TaskState(ctx, id)
 		if err != nil {
 			return nil, err
 		}
-		if !state.Retired {
+		if !state.Retired && !ends(head.End, state.Closed) {
 			k.Endless++
 		}
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/store"
-	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/dap"
 )
 
@@ -25,25 +24,23 @@ type entry struct {
 
 // Tell reads the counts, passes on by how much they grew since the last call, since ever
 // the first time, and returns how many reports wait.
-func (l *Ledger) Tell(ctx context.Context, s store.Watch, tasks *task.Table, o *aggregator.Observer) (waiting uint64, err error) {
+func (l *Ledger) Tell(ctx context.Context, s store.Watch, o *aggregator.Observer) (waiting uint64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := make(map[entry]uint64)
-	for id := range tasks.All() {
-		c, err := s.Counts(ctx, id)
-		if err != nil {
-			return 0, fmt.Errorf("watch: %w", err)
-		}
-		waiting += c.Waiting
-		now[entry{stage: aggregator.StageAcknowledged}] += c.Acknowledged
-		now[entry{stage: aggregator.StageAggregated}] += c.Aggregated
-		now[entry{stage: aggregator.StageCollected}] += c.Collected
-		for code, n := range c.Rejected {
-			now[entry{aggregator.StageRejected, code}] += n
-		}
-		for code, n := range c.Refused {
-			now[entry{aggregator.StageRefused, code}] += n
-		}
+	c, err := s.Totals(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("watch: %w", err)
+	}
+	now := map[entry]uint64{
+		{stage: aggregator.StageAcknowledged}: c.Acknowledged,
+		{stage: aggregator.StageAggregated}:   c.Aggregated,
+		{stage: aggregator.StageCollected}:    c.Collected,
+	}
+	for code, n := range c.Rejected {
+		now[entry{aggregator.StageRejected, code}] = n
+	}
+	for code, n := range c.Refused {
+		now[entry{aggregator.StageRefused, code}] = n
 	}
 	for e, n := range now {
 		if n > l.told[e] && o.Reports != nil {
@@ -51,5 +48,5 @@ func (l *Ledger) Tell(ctx context.Context, s store.Watch, tasks *task.Table, o *
 		}
 	}
 	l.told = now
-	return waiting, nil
+	return c.Waiting, nil
 }

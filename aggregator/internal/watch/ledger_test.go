@@ -8,33 +8,25 @@ import (
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/store"
-	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/dap"
 )
 
 // counted is a store that has nothing but counts.
 type counted struct {
 	store.Watch
-	counts map[dap.TaskID]*store.Counts
+	counts store.Counts
 	err    error
 }
 
-func (c *counted) Counts(_ context.Context, id dap.TaskID) (*store.Counts, error) {
-	return c.counts[id], c.err
-}
+func (c *counted) Totals(context.Context) (*store.Counts, error) { return &c.counts, c.err }
 
 // TestLedgerTellsGrowth: an observer hears of each report once, over all tasks together,
 // however often it is told and although a reading fails in between.
 func TestLedgerTellsGrowth(t *testing.T) {
-	one, two := dap.TaskID{1}, dap.TaskID{2}
-	s := &counted{counts: map[dap.TaskID]*store.Counts{
-		one: {Acknowledged: 5, Aggregated: 3, Rejected: map[dap.ReportError]uint64{dap.ReportReplayed: 2}},
-		two: {Acknowledged: 4, Refused: map[dap.ReportError]uint64{dap.ReportReplayed: 1}},
+	s := &counted{counts: store.Counts{
+		Acknowledged: 9, Aggregated: 3, Rejected: map[dap.ReportError]uint64{dap.ReportReplayed: 2},
+		Refused: map[dap.ReportError]uint64{dap.ReportReplayed: 1},
 	}}
-	tasks := new(task.Table)
-	for _, id := range []dap.TaskID{one, two} {
-		tasks.Put(&task.Task{ID: id})
-	}
 	told := map[entry]uint64{}
 	calls := 0
 	o := &aggregator.Observer{Reports: func(stage aggregator.Stage, reason dap.ReportError, n uint64) {
@@ -44,7 +36,7 @@ func TestLedgerTellsGrowth(t *testing.T) {
 	var l Ledger
 	tell := func(want map[entry]uint64) {
 		t.Helper()
-		if _, err := l.Tell(t.Context(), s, tasks, o); err != nil {
+		if _, err := l.Tell(t.Context(), s, o); err != nil {
 			t.Fatal(err)
 		}
 		if !maps.Equal(told, want) {
@@ -64,14 +56,14 @@ func TestLedgerTellsGrowth(t *testing.T) {
 		t.Error("told of what had not grown")
 	}
 	s.err = errors.New("the disk is gone")
-	if _, err := l.Tell(t.Context(), s, tasks, o); !errors.Is(err, s.err) {
+	if _, err := l.Tell(t.Context(), s, o); !errors.Is(err, s.err) {
 		t.Fatalf("error %v", err)
 	}
 	s.err = nil
-	s.counts[two].Aggregated = 4
+	s.counts.Aggregated = 7
 	want[entry{aggregator.StageAggregated, 0}] = 7
 	tell(want)
-	if _, err := l.Tell(t.Context(), s, tasks, &aggregator.Observer{}); err != nil {
+	if _, err := l.Tell(t.Context(), s, &aggregator.Observer{}); err != nil {
 		t.Errorf("without an observer: %v", err)
 	}
 }

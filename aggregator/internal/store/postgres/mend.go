@@ -62,6 +62,18 @@ func (s *Store) Damaged(_ context.Context, task dap.TaskID) ([]store.Damaged, er
 	return s.cache.get(task).all(), nil
 }
 
+// DamagedTasks lists the tasks of which Damaged says anything; see [store.Replay].
+func (s *Store) DamagedTasks(context.Context) (ids []dap.TaskID, err error) {
+	s.cache.mu.Lock()
+	defer s.cache.mu.Unlock()
+	for id, t := range s.cache.tasks {
+		if len(t.bad) > 0 {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
 // CheckReplay reads all runs of a task; see [store.Replay].
 func (s *Store) CheckReplay(ctx context.Context, task dap.TaskID) (out []store.Damaged, err error) {
 	s.cache.drop(task)

@@ -26,8 +26,9 @@ var plans = map[string]struct {
 	"put-task":      {"Insert on", []any{make([]byte, 32), []byte{}, int64(1), int64(300), int64(5)}},
 	"registration":  {"registration_pkey", []any{int64(7)}},
 	"registrations": {"registration_change_key", []any{int64(7), int64(16)}},
-	"put-registration": {"Insert on", []any{int64(7), int64(30001), int64(1), []byte{}, make([]byte, 32), []byte{}, "", int64(1), "x",
-		int64(1), int64(1)}},
+	"put-registration": {"Insert on", []any{int64(7), int64(30001), int64(1), []byte{}, make([]byte, 32), []byte{}, make([]byte, 32), "", int64(1), "x",
+		int64(1), int64(1), int64(1), int64(0), false}},
+	"amend-registration":    {"registration_pkey", []any{int64(7), int64(9), []byte{}}},
 	"close-registration":    {"registration_pkey", []any{int64(7), int64(9), int64(1), "x", "y"}},
 	"count-live":            {"brought_", []any{"peer", int64(7)}},
 	"count-added":           {"brought_added", []any{"peer", int64(7)}},
@@ -200,7 +201,7 @@ var rare = []string{
 	"secrets-by-wrapping", "secrets-to-rewrap", "rewrap-secret", "lead-vault", "resign-vault", "put-replica", "drop-dead-replicas", "peers",
 	"audit-tasks", "audit-releases", "audit-head", "audit-batches", "audit-parts", "audit-released", "audit-responses", "audit-strays",
 	"audit-jobs", "audit-late-slices", "live-objects", "leftover-object", "levels", "oldest-acknowledgement", "holds-of-tasks",
-	"audit-retired", "audit-registry", "audit-registrations", "registry-turn", "move-registry", "retire-task", "swept-task",
+	"total-counts", "total-collected", "total-waiting", "audit-retired", "audit-registry", "audit-registrations", "registry-turn", "move-registry", "retire-task", "swept-task",
 	"keys-were-made", "note-keys", "seen-time", "save-time",
 }
 
@@ -215,8 +216,8 @@ func TestPlans(t *testing.T) {
 			SELECT 1 + n % 1000, 1 + n % 3, n::text, sha256(n::text::bytea), n, CASE WHEN n % 100 = 0 THEN 0 ELSE 2 END, CASE WHEN n % 100 = 0 THEN NULL ELSE '{}' END
 			FROM generate_series(1, 50000) AS n`,
 		"INSERT INTO generation (task, kind, digest, deleted) SELECT 1 + n % 1000, 1, sha256(n::text::bytea), 1 FROM generate_series(1, 20000) AS n",
-		`INSERT INTO registration (task, change, form, made, sum, terms, tenant, source, added_by, added)
-			SELECT n, n, 1, '', ` + hash + `, '', '', 1, 'x', 1 FROM generate_series(1, 1000) AS n`,
+		`INSERT INTO registration (task, change, form, made, sum, terms, first, tenant, source, added_by, added, kem, signed)
+			SELECT n, n, 1, '', ` + hash + `, '', ` + hash + `, '', 1, 'x', 1, 0, false FROM generate_series(1, 1000) AS n`,
 		"INSERT INTO replay (task) SELECT n FROM generate_series(1, 1000) AS n",
 		"INSERT INTO tally (task, kind, code, reports) SELECT 1 + n % 1000, 0, 0, 1 FROM generate_series(1, 20000) AS n",
 		"INSERT INTO batch (task, bucket) SELECT 1 + n % 1000, n FROM generate_series(1, 20000) AS n",

@@ -118,11 +118,17 @@ func register(tx *pgdb.Tx, p *store.Provision, change uint64) (made bool, err er
 	if err := within(tx, p); err != nil {
 		return false, err
 	}
-	var ends any
-	if !p.End.IsZero() {
-		ends = p.End.Unix() // windows may end after what nanoseconds can hold
+	// Windows may end after what nanoseconds can hold.
+	var begins, ends any
+	if !p.Begin.IsZero() {
+		begins = p.Begin.Unix()
 	}
-	_, err = tx.Exec("put-registration", t.row, change, int(p.Form), p.Made, p.Sum[:], p.Terms, p.Tenant, int(p.Source), p.By, p.Added.UnixNano(), ends)
+	if !p.End.IsZero() {
+		ends = p.End.Unix()
+	}
+	first := sha256.Sum256(p.Terms)
+	_, err = tx.Exec("put-registration", t.row, change, int(p.Form), p.Made, p.Sum[:], p.Terms, first[:], p.Tenant, int(p.Source), p.By,
+		p.Added.UnixNano(), begins, ends, int(p.KEM), p.Signed)
 	return err == nil, err
 }
 
@@ -147,6 +153,40 @@ func within(tx *pgdb.Tx, p *store.Provision) error {
 		return &store.FullError{Free: time.Unix(0, oldest).Add(p.Quota.Now.Sub(p.Quota.Since)).UTC()}
 	}
 	return nil
+}
+
+// Amend gives a task other terms; see [store.Registry].
+func (s *Store) Amend(ctx context.Context, id dap.TaskID, terms []byte) error {
+	if err := store.CheckTerms(terms); err != nil {
+		return err
+	}
+	return s.update(ctx, "amend-task", func(tx *pgdb.Tx) error {
+		change, err := registryTurn(tx)
+		if err != nil {
+			return err
+		}
+		t, err := find(tx, inTurn, id)
+		if err != nil {
+			return err
+		}
+		r, err := readRegistration(tx, t)
+		switch {
+		case err != nil:
+			return err
+		case r == nil:
+			return fmt.Errorf("%w: the task is not registered", store.ErrNotFound)
+		case t.retired || t.closedIn != 0 || !t.closed.IsZero():
+			return fmt.Errorf("%w: %v", store.ErrEnded, id)
+		case bytes.Equal(r.Terms, terms):
+			return nil
+		}
+		change++
+		if _, err := tx.Exec("amend-registration", t.row, change, terms); err != nil {
+			return err
+		}
+		_, err = tx.Exec("move-registry", change)
+		return err
+	})
 }
 
 // CloseTask closes a task for good; see [store.Registry].
@@ -228,11 +268,11 @@ func readRegistration(tx *pgdb.Tx, t *task) (r *store.Registration, err error) {
 
 func scanRegistration(row pgdb.Row) (*store.Registration, error) {
 	r := new(store.Registration)
-	var id, sum []byte
-	var form, source int
-	var added, ends, closed int64 // 0 for NULL
+	var id, sum, first []byte
+	var form, source, kem int
+	var added, begins, ends, closed int64 // 0 for NULL
 	var by, why string
-	err := row.Scan(&id, &form, &sum, &r.Tenant, &source, &r.By, &added, &ends, &r.Change, &closed, &by, &why, &r.Made, &r.Terms)
+	err := row.Scan(&id, &form, &sum, &first, &r.Tenant, &source, &r.By, &added, &begins, &ends, &kem, &r.Signed, &r.Change, &closed, &by, &why, &r.Made, &r.Terms)
 	if err != nil {
 		return nil, err
 	}
@@ -241,6 +281,10 @@ func scanRegistration(row pgdb.Row) (*store.Registration, error) {
 		return nil, fmt.Errorf("the bytes that task %v was made of are not what was written", r.ID)
 	}
 	r.Form, r.Source, r.Added = aggregator.Form(form), aggregator.Source(source), time.Unix(0, added).UTC()
+	r.First, r.KEM = [sha256.Size]byte(first), uint16(kem)
+	if begins != 0 {
+		r.Begin = time.Unix(begins, 0).UTC()
+	}
 	if ends != 0 {
 		r.End = time.Unix(ends, 0).UTC()
 	}

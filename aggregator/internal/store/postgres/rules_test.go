@@ -164,7 +164,7 @@ func TestRights(t *testing.T) {
 	for _, sql := range []string{
 		"UPDATE task SET min_batch = 1", "UPDATE task SET config = ''", "DELETE FROM data_key", "UPDATE data_key SET until = 1",
 		"UPDATE part SET reports = 1", "UPDATE tally SET reports = 1", "UPDATE run SET count = 1", "UPDATE noise SET first = 1", "DELETE FROM registration",
-		"UPDATE registration SET sum = sum", "UPDATE registration SET added_by = 'another'", "UPDATE head SET one = true",
+		"UPDATE registration SET sum = sum", "UPDATE registration SET added_by = 'another'", "UPDATE registration SET first = sum", "UPDATE head SET one = true",
 		"DROP TABLE release", "ALTER TABLE release DISABLE RULE x", "DROP SCHEMA " + s.Name + " CASCADE", "CREATE TABLE mine ()",
 		"UPDATE version SET number = 2", "UPDATE outcome SET done = true",
 	} {

@@ -24,9 +24,27 @@ func (s *Store) Counts(ctx context.Context, task dap.TaskID) (c *store.Counts, e
 	return c, nil
 }
 
+// Totals are the counts of all tasks; see [store.Watch]. Replicas ask every few seconds, and
+// a sum over the tallies costs more than any other reading.
+func (s *Store) Totals(ctx context.Context) (c *store.Counts, err error) {
+	err = s.view(ctx, "totals", func(tx *pgdb.Tx) error {
+		c, err = readCounts(tx, "total-counts", "total-collected", "total-waiting")
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
 func (t *task) counts(tx *pgdb.Tx) (*store.Counts, error) {
+	return readCounts(tx, "counts", "collected", "waiting-in-task", t.row)
+}
+
+// readCounts reads counts by three statements: of tallies, of the ledger, of what waits.
+func readCounts(tx *pgdb.Tx, tallies, collected, waiting string, args ...any) (*store.Counts, error) {
 	c := &store.Counts{Rejected: make(map[dap.ReportError]uint64), Refused: make(map[dap.ReportError]uint64)}
-	err := tx.Each("counts", []any{t.row}, func(r pgdb.Row) error {
+	err := tx.Each(tallies, args, func(r pgdb.Row) error {
 		var kind, code int
 		var n uint64
 		if err := r.Scan(&kind, &code, &n); err != nil {
@@ -47,8 +65,8 @@ func (t *task) counts(tx *pgdb.Tx) (*store.Counts, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err = tx.One("collected", []any{t.row}, &c.Collected); err == nil {
-		_, err = tx.One("waiting-in-task", []any{t.row}, &c.Waiting)
+	if _, err = tx.One(collected, args, &c.Collected); err == nil {
+		_, err = tx.One(waiting, args, &c.Waiting)
 	}
 	return c, err
 }

@@ -58,6 +58,18 @@ func told(set []segment.Damage) store.Damaged {
 	return out
 }
 
+// DamagedTasks implements [store.Replay].
+func (s *Store) DamagedTasks(context.Context) (ids []dap.TaskID, err error) {
+	s.replay.mu.Lock()
+	defer s.replay.mu.Unlock()
+	for row := range s.replay.damaged {
+		if t := s.taskByRow(row); t != nil && !t.isRetired() {
+			ids = append(ids, t.ID)
+		}
+	}
+	return ids, nil
+}
+
 // Damaged implements [store.Replay].
 func (s *Store) Damaged(_ context.Context, id dap.TaskID) ([]store.Damaged, error) {
 	t, err := s.task(id)

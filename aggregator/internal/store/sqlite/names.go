@@ -4,7 +4,7 @@ package sqlite
 // [Options.Observe] is told and what failpoints are named after.
 func TransactionNames() []string {
 	return []string{
-		"add-refused", "advance-job", "answers-of-task", "audit", "backup", "batch-state", "batches", "begin-logs",
+		"add-refused", "advance-job", "amend-task", "answers-of-task", "audit", "backup", "batch-state", "batches", "begin-logs",
 		"begun-logs", "claim-jobs", "close-task", "commit-job", "commit-log", "counts", "create-resource", "damages",
 		"data-keys", "delete-resource", "drain", "drop-tombstones", "end-data-key", "fail-resource", "fence", "finish-job",
 		"forget-damage", "forget-log", "freeze", "frozen", "hold-task", "holds", "hurry", "kept", "kept-under",
@@ -13,6 +13,6 @@ func TransactionNames() []string {
 		"register", "registration", "registrations", "release", "release-read", "releases-after", "reload-resource",
 		"renewed", "reseal", "resource", "resume", "retire-task", "retry-job", "runs-of-task", "save-sent", "save-time",
 		"seen-time", "sent", "set-aside", "shared-job", "shares", "shut-batches", "slices", "stuck", "sweep-task",
-		"tombstones", "unfinished-jobs",
+		"tombstones", "totals", "unfinished-jobs",
 	}
 }

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/record"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/service/database"
@@ -29,6 +31,17 @@ func (s *Store) Register(ctx context.Context, list ...store.Provision) (made int
 	}
 	s.provision.Lock()
 	defer s.provision.Unlock()
+	var news []dap.TaskID
+	for i := range list {
+		if _, err := s.task(list[i].ID); errors.Is(err, store.ErrNotFound) {
+			news = append(news, list[i].ID)
+		}
+	}
+	if len(news) > 0 { // before anything of them is taken, for a restore asks the record
+		if err := record.NoteTasks(s.opt.Record, news); err != nil {
+			return 0, outcome("register", err)
+		}
+	}
 	fresh := make(map[dap.TaskID]*task)
 	err = s.update(ctx, "register", func(tx *database.Tx) error {
 		clear(fresh)
@@ -66,6 +79,10 @@ func (s *Store) register(tx *database.Tx, p *store.Provision, fresh map[dap.Task
 		t, _ = s.task(p.ID) // nil where it is not found
 	}
 	if t == nil {
+		var one int
+		if gone, err := tx.One("forgotten", []any{p.ID[:]}, &one); err != nil || gone {
+			return false, errors.Join(err, fmt.Errorf("%w: %v: it came after the backup that was restored", store.ErrEnded, p.ID))
+		}
 		if err := within(tx, p); err != nil {
 			return false, err
 		}
@@ -87,10 +104,7 @@ func (s *Store) register(tx *database.Tx, p *store.Provision, fresh map[dap.Task
 		if there != nil && there.Sum != p.Sum {
 			return false, fmt.Errorf("%w: the task was made of other bytes", store.ErrDifferent)
 		}
-		t.mu.RLock()
-		ended := t.retired || t.closedIn != 0 || !t.shut.IsZero()
-		t.mu.RUnlock()
-		if ended {
+		if t.ended() {
 			return false, fmt.Errorf("%w: %v", store.ErrEnded, p.ID)
 		}
 		if there != nil {
@@ -104,11 +118,17 @@ func (s *Store) register(tx *database.Tx, p *store.Provision, fresh map[dap.Task
 	if err != nil {
 		return false, err
 	}
-	var ends any
-	if !p.End.IsZero() {
-		ends = p.End.Unix() // windows may end after what nanoseconds can hold
+	// Windows may end after what nanoseconds can hold.
+	var begins, ends any
+	if !p.Begin.IsZero() {
+		begins = p.Begin.Unix()
 	}
-	_, err = tx.Exec("put-registration", t.row, change, int(p.Form), p.Made, p.Sum[:], p.Terms, p.Tenant, int(p.Source), p.By, p.Added.UnixNano(), ends)
+	if !p.End.IsZero() {
+		ends = p.End.Unix()
+	}
+	first := sha256.Sum256(p.Terms)
+	_, err = tx.Exec("put-registration", t.row, change, int(p.Form), p.Made, p.Sum[:], p.Terms, first[:], p.Tenant, int(p.Source), p.By, p.Added.UnixNano(),
+		begins, ends, int(p.KEM), p.Signed)
 	return err == nil, err
 }
 
@@ -140,6 +160,45 @@ func nextChange(tx *database.Tx) (n uint64, err error) {
 		_, err = tx.One("registry-head", nil, &n)
 	}
 	return n, err
+}
+
+// ended says whether the task was closed, is retired, or was closed by a restore.
+func (t *task) ended() bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.retired || t.closedIn != 0 || !t.shut.IsZero()
+}
+
+// Amend implements [store.Registry].
+func (s *Store) Amend(ctx context.Context, id dap.TaskID, terms []byte) error {
+	if err := store.CheckTerms(terms); err != nil {
+		return err
+	}
+	t, err := s.task(id)
+	if err != nil {
+		return err
+	}
+	s.provision.Lock()
+	defer s.provision.Unlock()
+	return s.update(ctx, "amend-task", func(tx *database.Tx) error {
+		r, err := readRegistration(tx, t)
+		switch {
+		case err != nil:
+			return err
+		case r == nil:
+			return fmt.Errorf("%w: the task is not registered", store.ErrNotFound)
+		case t.ended():
+			return fmt.Errorf("%w: %v", store.ErrEnded, id)
+		case bytes.Equal(r.Terms, terms):
+			return nil
+		}
+		change, err := nextChange(tx)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec("amend-registration", t.row, change, terms)
+		return err
+	})
 }
 
 // CloseTask implements [store.Registry].
@@ -225,22 +284,28 @@ func readRegistration(tx *database.Tx, t *task) (r *store.Registration, err erro
 
 func scanRegistration(row database.Row) (*store.Registration, error) {
 	r := new(store.Registration)
-	var id, sum []byte
+	var id, sum, first []byte
 	var form, source int
-	var added, ends, closed int64 // 0 for NULL
+	var added, begins, ends, closed int64 // 0 for NULL
+	var kem int
 	var by, why string
-	err := row.Scan(&id, &form, &sum, &r.Tenant, &source, &r.By, &added, &ends, &r.Change, &closed, &by, &why, &r.Made, &r.Terms)
+	err := row.Scan(&id, &form, &sum, &first, &r.Tenant, &source, &r.By, &added, &begins, &ends, &kem, &r.Signed, &r.Change, &closed, &by, &why, &r.Made, &r.Terms)
 	if err != nil {
 		return nil, err
 	}
-	if len(id) != len(r.ID) || len(sum) != sha256.Size {
+	if len(id) != len(r.ID) || len(sum) != sha256.Size || len(first) != sha256.Size {
 		return nil, fmt.Errorf("%w: a registration with an id of %d bytes, a digest of %d", database.ErrDamaged, len(id), len(sum))
 	}
 	r.ID, r.Sum = dap.TaskID(id), [sha256.Size]byte(sum)
+	r.First = [sha256.Size]byte(first)
 	if r.Made != nil && sha256.Sum256(r.Made) != r.Sum {
 		return nil, fmt.Errorf("%w: the bytes that task %v was made of are not what was written", database.ErrDamaged, r.ID)
 	}
 	r.Form, r.Source, r.Added = aggregator.Form(form), aggregator.Source(source), time.Unix(0, added).UTC()
+	r.KEM = uint16(kem)
+	if begins != 0 {
+		r.Begin = time.Unix(begins, 0).UTC()
+	}
 	if ends != 0 {
 		r.End = time.Unix(ends, 0).UTC()
 	}

@@ -40,14 +40,18 @@ func TestRulesOfTheRegistry(t *testing.T) {
 		"UPDATE registration SET closed_why = 'another' WHERE task = 2",
 		"UPDATE registration SET closed = 1 WHERE task = 1", // nobody did
 		"UPDATE registration SET made = x'00' WHERE task = 1",
-		"UPDATE registration SET terms = x'00' WHERE task = 1",
+		"UPDATE registration SET terms = x'00' WHERE task = 2", // it is closed
+		"UPDATE registration SET terms = NULL WHERE task = 1",
+		"UPDATE registration SET first = zeroblob(32) WHERE task = 1",
+		"UPDATE registration SET kem = 1 WHERE task = 1",
+		"UPDATE registration SET begins = 1 WHERE task = 1",
 		"UPDATE registration SET made = NULL, terms = NULL WHERE task = 1", // it is not retired
 		"UPDATE registration SET sum = zeroblob(32) WHERE task = 1",
 		"UPDATE registration SET tenant = 'acme' WHERE task = 1",
 		"UPDATE registration SET added_by = 'bob' WHERE task = 1",
 		"UPDATE registration SET change = 1 WHERE task = 2", // back, and another's
 		"UPDATE identity SET registry = 1",
-		"INSERT INTO registration SELECT task, 9, form, made, sum, terms, tenant, source, added_by, added, ends, NULL, NULL, NULL FROM registration WHERE task = 2",
+		"INSERT INTO registration SELECT task, 9, form, made, sum, terms, first, tenant, source, added_by, added, begins, ends, kem, signed, NULL, NULL, NULL FROM registration WHERE task = 2",
 	} {
 		if err := change(t, mem, statement); !errors.Is(err, database.ErrConstraint) {
 			t.Errorf("%s: %v", statement, err)

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"math"
 
+	"github.com/starling-agg/starling/aggregator/internal/record"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/service/database"
@@ -10,7 +11,8 @@ import (
 
 // Restoring says which tasks a restore closes beside those in the backup: what the
 // aggregator is configured with, for a task that came after the backup may have released
-// what the backup knows nothing of. VDAFs are not needed.
+// what the backup knows nothing of. VDAFs are not needed. Tasks that the record knows of and
+// neither the backup nor the configuration does are never taken again.
 type Restoring struct{ Tasks []*store.Task }
 
 // closeAll is the part of Open that ends a restore. The ledger of each task stays, and so
@@ -30,6 +32,18 @@ func (s *Store) closeAll(tx *database.Tx) error {
 			return err
 		}
 		s.tasks[t.ID], s.rows[t.row] = t, t
+	}
+	known, err := record.Tasks(s.opt.Record)
+	if err != nil {
+		return err
+	}
+	for _, id := range known {
+		if s.tasks[id] != nil {
+			continue
+		}
+		if _, err := tx.Exec("forget-task", id[:]); err != nil {
+			return err
+		}
 	}
 	for _, t := range s.tasks {
 		var unfinished uint64
@@ -51,6 +65,6 @@ func (s *Store) closeAll(tx *database.Tx) error {
 	if _, err := tx.Exec("forget-begun"); err != nil {
 		return err
 	}
-	_, err := tx.Exec("close-tasks", uint64(s.id.record.Epoch))
+	_, err = tx.Exec("close-tasks", uint64(s.id.record.Epoch))
 	return err
 }

@@ -127,6 +127,9 @@ type engine struct {
 	loads     keyed[int64] // by row of a task: who opens its runs, or has changed the rows of them
 	burial    sync.Mutex   // one Bury at a time
 
+	commits atomic.Uint64 // transactions that may have changed a row
+	totals  totals
+
 	provision sync.Mutex   // one PutTask at a time
 	mu        sync.RWMutex // guards the maps; never held while waiting for the database
 	tasks     map[dap.TaskID]*task
@@ -316,12 +319,15 @@ func (s *Store) load(tx *database.Tx, key []byte) error {
 		t := &task{holds: make(map[int64]hold)}
 		var swept bool
 		var closed uint64
-		var shut int64
-		if err := r.Scan(&t.row, &id, &t.Config, &mode, &precision, &t.MinBatch, &t.retired, &swept, &closed, &shut); err != nil {
+		var shut, ends int64
+		if err := r.Scan(&t.row, &id, &t.Config, &mode, &precision, &t.MinBatch, &t.retired, &swept, &closed, &shut, &ends); err != nil {
 			return err
 		}
 		if shut != 0 {
 			t.shut = time.Unix(0, shut).UTC()
+		}
+		if ends != 0 { // of a task that nobody may open any more
+			t.End = time.Unix(ends, 0).UTC()
 		}
 		t.swept.Store(swept)
 		t.closedIn = uint32(closed)
@@ -400,6 +406,7 @@ func (s *Store) NoteKeys(ctx context.Context) error {
 }
 
 func (s *Store) update(ctx context.Context, name string, fn func(tx *database.Tx) error) error {
+	defer s.commits.Add(1)
 	return outcome(name, s.db.Update(ctx, name, fn))
 }
 

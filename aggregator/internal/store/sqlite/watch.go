@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/store"
@@ -49,12 +50,18 @@ func (s *Store) Counts(ctx context.Context, task dap.TaskID) (c *store.Counts, e
 }
 
 func (t *task) counts(tx *database.Tx) (*store.Counts, error) {
+	return readCounts(tx, "counts", "rejections", t.row)
+}
+
+// readCounts reads counts by two statements, of which the second has a stage, a code and a
+// number a row.
+func readCounts(tx *database.Tx, counts, rejections string, args ...any) (*store.Counts, error) {
 	c := &store.Counts{Rejected: make(map[dap.ReportError]uint64), Refused: make(map[dap.ReportError]uint64)}
-	_, err := tx.One("counts", []any{t.row}, &c.Acknowledged, &c.Aggregated, &c.Collected, &c.Waiting)
+	_, err := tx.One(counts, args, &c.Acknowledged, &c.Aggregated, &c.Collected, &c.Waiting)
 	if err != nil {
 		return nil, err
 	}
-	err = tx.Each("rejections", []any{t.row}, func(r database.Row) error {
+	err = tx.Each(rejections, args, func(r database.Row) error {
 		var stage, code int
 		var n uint64
 		if err := r.Scan(&stage, &code, &n); err != nil {
@@ -68,6 +75,34 @@ func (t *task) counts(tx *database.Tx) (*store.Counts, error) {
 		return nil
 	})
 	return c, err
+}
+
+// totals are the sums over all tasks, as of a number of transactions.
+type totals struct {
+	mu   sync.Mutex
+	at   uint64
+	sums *store.Counts // nil before the first reading; never changed once it is here
+}
+
+// Totals implements [store.Watch]. Where nothing was committed since the last call nothing
+// is read, so that what is idle stays idle, whatever the number of tasks.
+func (s *Store) Totals(ctx context.Context) (*store.Counts, error) {
+	s.totals.mu.Lock()
+	defer s.totals.mu.Unlock()
+	now := s.commits.Load()
+	if s.totals.sums != nil && s.totals.at == now {
+		return s.totals.sums, nil
+	}
+	var c *store.Counts
+	err := s.view(ctx, "totals", func(tx *database.Tx) (err error) {
+		c, err = readCounts(tx, "totals", "total-rejections")
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.totals.at, s.totals.sums = now, c
+	return c, nil
 }
 
 // Batches implements [store.Watch]: the newest first.

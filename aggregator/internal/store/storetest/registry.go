@@ -23,6 +23,8 @@ func init() {
 	tests["QuotaAtOnce"] = testQuotaAtOnce
 	tests["QuotaOfAPeer"] = testQuotaOfAPeer
 	tests["ClosedForGood"] = testClosedForGood
+	tests["AmendedTask"] = testAmendedTask
+	tests["TotalsAreSums"] = testTotalsAreSums
 	tests["ClosedTaskRetires"] = testClosedTaskRetires
 }
 
@@ -353,4 +355,67 @@ func testClosedTaskRetires(t *testing.T, h Harness) {
 	_, err = w.Store.Register(ctx, p)
 	w.is(err, store.ErrEnded)
 	w.Audit()
+}
+
+// testAmendedTask: other terms take the place of a live task's, over restarts, and a reader
+// of the registry learns of it; nothing else of the row changes, and a closed one keeps its.
+func testAmendedTask(t *testing.T, h Harness) {
+	ctx := context.Background()
+	w := NewWorld(t, h)
+	p, other := Provision(Task(t, dap.TimeInterval, 1)), Provision(Task(t, dap.TimeInterval, 2))
+	_, err := w.Store.Register(ctx, p, other)
+	w.ok(err)
+	next := []byte(`{"peer_token":"next.token"}`)
+	w.is(w.Store.Amend(ctx, dap.TaskID{77}, next), store.ErrNotFound)
+	if err := w.Store.Amend(ctx, p.ID, nil); err == nil {
+		t.Error("a task without terms")
+	}
+	before, err := w.Store.Registration(ctx, p.ID)
+	w.ok(err)
+	for range 2 {
+		w.ok(w.Store.Amend(ctx, p.ID, next))
+		r, err := w.Store.Registration(ctx, p.ID)
+		if w.ok(err); string(r.Terms) != string(next) || r.Change <= before.Change || r.Change > before.Change+2 || r.Sum != before.Sum || r.By != before.By {
+			t.Fatalf("the row is %+v", r)
+		}
+		w.Reopen(t)
+	}
+	last, err := w.Store.Registrations(ctx, before.Change+1, 10)
+	if w.ok(err); len(last) != 1 || last[0].ID != p.ID {
+		t.Errorf("changes since are %+v", last)
+	}
+	_, err = w.Store.Register(ctx, p)
+	w.is(err, store.ErrDifferent)
+	_, err = w.Store.CloseTask(ctx, p.ID, store.Closing{At: w.Now, By: "bob", Why: "over"})
+	w.ok(err)
+	w.is(w.Store.Amend(ctx, p.ID, p.Terms), store.ErrEnded)
+	w.Audit()
+}
+
+// testTotalsAreSums: the counts over all tasks are the sums of theirs, after each change.
+func testTotalsAreSums(t *testing.T, h Harness) {
+	ctx := context.Background()
+	w := NewWorld(t, h)
+	a, b := Task(t, dap.TimeInterval, 1), Task(t, dap.LeaderSelected, 2)
+	for _, task := range []*store.Task{a, b} {
+		w.ok(w.Store.PutTask(ctx, task))
+	}
+	for n := range 4 {
+		want := store.Counts{Refused: map[dap.ReportError]uint64{}}
+		for _, task := range []*store.Task{a, b} {
+			c, err := w.Store.Counts(ctx, task.ID)
+			w.ok(err)
+			for code, k := range c.Refused {
+				want.Refused[code] += k
+			}
+		}
+		got, err := w.Store.Totals(ctx)
+		if w.ok(err); fmt.Sprint(got.Refused) != fmt.Sprint(want.Refused) || got.Acknowledged+got.Waiting+got.Aggregated+got.Collected != 0 || len(got.Refused) != min(n, 2) {
+			t.Fatalf("totals are %+v, want %+v", got, want)
+		}
+		w.ok(w.Store.AddRefused(ctx, []*store.Task{a, b}[n%2].ID, map[dap.ReportError]uint64{[]dap.ReportError{dap.ReportTooEarly, dap.ReportReplayed}[n%2]: uint64(n + 1)}))
+		if n == 2 {
+			w.Reopen(t)
+		}
+	}
 }

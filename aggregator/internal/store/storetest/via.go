@@ -69,6 +69,10 @@ func (v *via) Register(ctx context.Context, tasks ...store.Provision) (int, erro
 	return one(v, "Register", func(e store.Engine) (int, error) { return e.Register(ctx, tasks...) })
 }
 
+func (v *via) Amend(ctx context.Context, task dap.TaskID, terms []byte) error {
+	return v.do("Amend", func(e store.Engine) error { return e.Amend(ctx, task, terms) })
+}
+
 func (v *via) CloseTask(ctx context.Context, task dap.TaskID, c store.Closing) (store.Closing, error) {
 	return one(v, "CloseTask", func(e store.Engine) (store.Closing, error) { return e.CloseTask(ctx, task, c) })
 }
@@ -267,6 +271,10 @@ func (v *via) KeptUnder(ctx context.Context, serial uint64) (uint64, error) {
 	return one(v, "KeptUnder", func(e store.Engine) (uint64, error) { return e.KeptUnder(ctx, serial) })
 }
 
+func (v *via) DamagedTasks(ctx context.Context) ([]dap.TaskID, error) {
+	return one(v, "DamagedTasks", func(e store.Engine) ([]dap.TaskID, error) { return e.DamagedTasks(ctx) })
+}
+
 func (v *via) Damaged(ctx context.Context, task dap.TaskID) ([]store.Damaged, error) {
 	return one(v, "Damaged", func(e store.Engine) ([]store.Damaged, error) { return e.Damaged(ctx, task) })
 }
@@ -285,6 +293,10 @@ func (v *via) AggregatedIDs(ctx context.Context, task dap.TaskID, low, high dap.
 
 func (v *via) Mend(ctx context.Context, task dap.TaskID, sum [32]byte, ids []dap.ReportID) error {
 	return v.do("Mend", func(e store.Engine) error { return e.Mend(ctx, task, sum, ids) })
+}
+
+func (v *via) Totals(ctx context.Context) (*store.Counts, error) {
+	return one(v, "Totals", func(e store.Engine) (*store.Counts, error) { return e.Totals(ctx) })
 }
 
 func (v *via) Counts(ctx context.Context, task dap.TaskID) (*store.Counts, error) {

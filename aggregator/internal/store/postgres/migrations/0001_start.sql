@@ -67,11 +67,15 @@ CREATE TABLE registration (
   made       bytea, -- NULL once the task is retired and swept; so are the terms
   sum        bytea    NOT NULL CHECK (length(sum) = 32), -- SHA-256 of made
   terms      bytea,
+  first      bytea    NOT NULL CHECK (length(first) = 32), -- SHA-256 of the terms that it came with
   tenant     text     NOT NULL,
   source     smallint NOT NULL CHECK (source IN (1, 2, 3)), -- aggregator.Source
   added_by   text     NOT NULL CHECK (added_by <> ''),
   added      bigint   NOT NULL,
+  begins     bigint, -- in seconds; NULL: no window
   ends       bigint   CHECK (ends > 0), -- in seconds; NULL: never
+  kem        integer  NOT NULL CHECK (kem BETWEEN 0 AND 65535), -- that devices seal to; 0: any
+  signed     boolean  NOT NULL, -- its recipe names signing keys
   closed     bigint, -- NULL while it is live
   closed_by  text     CHECK (closed_by <> ''),
   closed_why text     CHECK (closed_why <> ''),

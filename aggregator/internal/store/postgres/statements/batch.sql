@@ -4,6 +4,15 @@ SELECT kind, code, sum(reports)::bigint FROM tally WHERE task = $1 GROUP BY kind
 -- name: collected
 SELECT coalesce(sum(count), 0)::bigint FROM release WHERE task = $1 AND view = 0
 
+-- name: total-counts
+SELECT kind, code, sum(reports)::bigint FROM tally GROUP BY kind, code
+
+-- name: total-collected
+SELECT coalesce(sum(count), 0)::bigint FROM release WHERE view = 0
+
+-- name: total-waiting
+SELECT coalesce(sum(reports), 0)::bigint FROM slice
+
 -- name: newest-batches
 SELECT id, closed, coalesce(verified, 0), coalesce(first_time, 0), coalesce(last_time, 0), checksum,
   EXISTS (SELECT 1 FROM hold WHERE hold.batch = batch.id OR hold.task = batch.task AND hold.first <= batch.bucket AND hold.last >= batch.bucket),

@@ -5,18 +5,21 @@ SELECT changes FROM registry FOR UPDATE
 UPDATE registry SET changes = $1 WHERE changes <> $1
 
 -- name: put-registration
-INSERT INTO registration (task, change, form, made, sum, terms, tenant, source, added_by, added, ends)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+INSERT INTO registration (task, change, form, made, sum, terms, first, tenant, source, added_by, added, begins, ends, kem, signed)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+
+-- name: amend-registration
+UPDATE registration SET change = $2, terms = $3 WHERE task = $1 AND closed IS NULL AND terms IS NOT NULL
 
 -- name: close-registration
 UPDATE registration SET change = $2, closed = $3, closed_by = $4, closed_why = $5 WHERE task = $1 AND closed IS NULL
 
 -- name: registration
-SELECT task_id, form, sum, tenant, source, added_by, added, ends, change, closed, coalesce(closed_by, ''), coalesce(closed_why, ''), made, terms
+SELECT task_id, form, sum, first, tenant, source, added_by, added, begins, ends, kem, signed, change, closed, coalesce(closed_by, ''), coalesce(closed_why, ''), made, terms
 FROM registration JOIN task ON task.id = registration.task WHERE registration.task = $1
 
 -- name: registrations
-SELECT task_id, form, sum, tenant, source, added_by, added, ends, change, closed, coalesce(closed_by, ''), coalesce(closed_why, ''), NULL::bytea, NULL::bytea
+SELECT task_id, form, sum, first, tenant, source, added_by, added, begins, ends, kem, signed, change, closed, coalesce(closed_by, ''), coalesce(closed_why, ''), NULL::bytea, NULL::bytea
 FROM registration JOIN task ON task.id = registration.task WHERE change > $1 ORDER BY change LIMIT $2
 
 -- name: count-live

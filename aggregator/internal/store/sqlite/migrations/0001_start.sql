@@ -42,6 +42,17 @@ CREATE TABLE task (
 CREATE TRIGGER task_closed BEFORE UPDATE ON task WHEN NEW.closed_in < OLD.closed_in
 BEGIN SELECT RAISE(ABORT, 'a task that was closed stays closed'); END;
 
+-- Tasks that came after the backup that was put back: what was released of them nobody
+-- knows, so that none of them begins again.
+CREATE TABLE forgotten (
+  task_id BLOB PRIMARY KEY NOT NULL CHECK (length(task_id) = 32)
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER forgotten_kept BEFORE DELETE ON forgotten
+BEGIN SELECT RAISE(ABORT, 'a task that was forgotten never begins again'); END;
+CREATE TRIGGER task_forgotten BEFORE INSERT ON task WHEN EXISTS (SELECT 1 FROM forgotten WHERE task_id = NEW.task_id)
+BEGIN SELECT RAISE(ABORT, 'a task that was forgotten never begins again'); END;
+
 -- How each task came, what it was made of, and how it was closed. No secret is here: terms
 -- name files of them. Whoever has read all changes up to one reads those after it.
 CREATE TABLE registration (
@@ -51,11 +62,15 @@ CREATE TABLE registration (
   made       BLOB, -- NULL once the task is retired and swept; so are the terms
   sum        BLOB    NOT NULL CHECK (length(sum) = 32), -- SHA-256 of made
   terms      BLOB,
+  first      BLOB    NOT NULL CHECK (length(first) = 32), -- SHA-256 of the terms that it came with
   tenant     TEXT    NOT NULL,
   source     INTEGER NOT NULL CHECK (source IN (1, 2, 3)), -- aggregator.Source
   added_by   TEXT    NOT NULL CHECK (added_by <> ''),
   added      INTEGER NOT NULL,
+  begins     INTEGER, -- in seconds; NULL: no window
   ends       INTEGER CHECK (ends > 0), -- in seconds; NULL: never
+  kem        INTEGER NOT NULL CHECK (kem BETWEEN 0 AND 65535), -- that devices seal to; 0: any
+  signed     INTEGER NOT NULL CHECK (signed IN (0, 1)), -- its recipe names signing keys
   closed     INTEGER, -- NULL while it is live
   closed_by  TEXT    CHECK (closed_by <> ''),
   closed_why TEXT    CHECK (closed_why <> ''),
@@ -69,10 +84,11 @@ CREATE INDEX brought_added ON registration (added_by, added) WHERE source = 3;
 
 CREATE TRIGGER registration_final BEFORE UPDATE ON registration WHEN
   NEW.task <> OLD.task OR NEW.change < OLD.change OR NEW.form <> OLD.form OR NEW.sum <> OLD.sum OR NEW.tenant <> OLD.tenant
-  OR NEW.source <> OLD.source OR NEW.added_by <> OLD.added_by OR NEW.added <> OLD.added OR NEW.ends IS NOT OLD.ends
+  OR NEW.source <> OLD.source OR NEW.added_by <> OLD.added_by OR NEW.added <> OLD.added OR NEW.begins IS NOT OLD.begins OR NEW.ends IS NOT OLD.ends
+  OR NEW.first <> OLD.first OR NEW.kem <> OLD.kem OR NEW.signed <> OLD.signed
   OR OLD.closed IS NOT NULL AND (NEW.closed IS NOT OLD.closed OR NEW.closed_by IS NOT OLD.closed_by OR NEW.closed_why IS NOT OLD.closed_why)
-  OR (NEW.made IS NOT OLD.made OR NEW.terms IS NOT OLD.terms)
-    AND (NEW.made IS NOT NULL OR (SELECT retired FROM task WHERE id = OLD.task) IS NULL)
+  OR NEW.made IS NOT OLD.made AND (NEW.made IS NOT NULL OR (SELECT retired FROM task WHERE id = OLD.task) IS NULL)
+  OR NEW.terms IS NOT OLD.terms AND NEW.terms IS NOT NULL AND (OLD.terms IS NULL OR OLD.closed IS NOT NULL)
 BEGIN SELECT RAISE(ABORT, 'what a task was made of stays, and a closed one never opens'); END;
 CREATE TRIGGER registration_kept BEFORE DELETE ON registration
 BEGIN SELECT RAISE(ABORT, 'a task is never forgotten'); END;

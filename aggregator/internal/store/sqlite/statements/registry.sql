@@ -1,3 +1,9 @@
+-- name: forget-task
+INSERT INTO forgotten (task_id) VALUES (?1) ON CONFLICT (task_id) DO NOTHING
+
+-- name: forgotten
+SELECT 1 FROM forgotten WHERE task_id = ?1
+
 -- name: registry-change
 UPDATE identity SET registry = registry + 1
 
@@ -5,18 +11,21 @@ UPDATE identity SET registry = registry + 1
 SELECT registry FROM identity
 
 -- name: put-registration
-INSERT INTO registration (task, change, form, made, sum, terms, tenant, source, added_by, added, ends)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+INSERT INTO registration (task, change, form, made, sum, terms, first, tenant, source, added_by, added, begins, ends, kem, signed)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+
+-- name: amend-registration
+UPDATE registration SET change = ?2, terms = ?3 WHERE task = ?1
 
 -- name: close-registration
 UPDATE registration SET change = ?2, closed = ?3, closed_by = ?4, closed_why = ?5 WHERE task = ?1
 
 -- name: registration
-SELECT task_id, form, sum, tenant, source, added_by, added, ends, change, closed, coalesce(closed_by, ''), coalesce(closed_why, ''), made, terms
+SELECT task_id, form, sum, first, tenant, source, added_by, added, begins, ends, kem, signed, change, closed, coalesce(closed_by, ''), coalesce(closed_why, ''), made, terms
 FROM registration JOIN task ON task.id = registration.task WHERE registration.task = ?1
 
 -- name: registrations
-SELECT task_id, form, sum, tenant, source, added_by, added, ends, change, closed, coalesce(closed_by, ''), coalesce(closed_why, ''), NULL, NULL
+SELECT task_id, form, sum, first, tenant, source, added_by, added, begins, ends, kem, signed, change, closed, coalesce(closed_by, ''), coalesce(closed_why, ''), NULL, NULL
 FROM registration JOIN task ON task.id = registration.task WHERE change > ?1 ORDER BY change LIMIT ?2
 
 -- name: count-live

@@ -20,7 +20,7 @@ UPDATE identity SET keys = 1
 INSERT INTO task (task_id, config, mode, time_precision, min_batch) VALUES (?1, ?2, ?3, ?4, ?5)
 
 -- name: tasks
-SELECT id, task_id, config, mode, time_precision, min_batch, retired IS NOT NULL, swept, closed_in, coalesce(closed, 0)
+SELECT id, task_id, config, mode, time_precision, min_batch, retired IS NOT NULL, swept, closed_in, coalesce(closed, 0), coalesce(ends, 0)
 FROM task LEFT JOIN registration ON registration.task = task.id ORDER BY id
 
 -- name: count-acknowledged
@@ -40,6 +40,14 @@ ON CONFLICT (task, stage, code) DO UPDATE SET reports = reports + excluded.repor
 SELECT acknowledged, aggregated, collected,
   (SELECT coalesce(sum(reports), 0) FROM slice WHERE slice.task = task.id)
 FROM task WHERE id = ?1
+
+-- name: totals
+SELECT coalesce(sum(acknowledged), 0), coalesce(sum(aggregated), 0), coalesce(sum(collected), 0),
+  (SELECT coalesce(sum(reports), 0) FROM slice)
+FROM task
+
+-- name: total-rejections
+SELECT stage, code, sum(reports) FROM rejection GROUP BY stage, code
 
 -- name: rejections
 SELECT stage, code, reports FROM rejection WHERE task = ?1
