@@ -194,8 +194,11 @@ func (s *Store) Bury(ctx context.Context) error {
 				return err
 			})
 		})
-		if err != nil || len(names) == 0 {
+		if err != nil {
 			return err
+		}
+		if len(names) == 0 {
+			break
 		}
 		for _, name := range names {
 			if err := s.Payload().Delete(ctx, name); err != nil {
