@@ -26,6 +26,9 @@ const (
 type deed struct {
 	name   string
 	commit *store.Commit
+	// flight is the token of its flight, where whoever takes the work over is to know it;
+	// zero: a random one.
+	flight [16]byte
 	// acknowledges: what it accounts for was acknowledged by it.
 	acknowledges bool
 	// lock takes the locks of what the commit is about, and of its task, and says whether
@@ -63,7 +66,7 @@ func (s *Store) settle(ctx context.Context, id dap.TaskID, d *deed) error {
 	for range 8 {
 		var f *flight
 		if len(ids) > 0 {
-			if f, err = s.takeOff(ctx, id, ids); err != nil {
+			if f, err = s.takeOff(ctx, id, ids, d.flight); err != nil {
 				return err
 			}
 		}

@@ -33,7 +33,8 @@
 // The second one judges the batches, folds, appends, and takes the flight back, which must
 // be there still: it may have expired, or have gone with a crash of the server. If it is
 // gone the commit begins again, with the fold that it has, and fails where the verdicts
-// have become others.
+// have become others. The flight of a leader's job bears the token of its lease, and goes
+// with it: whoever claims the job does not wait for a worker that was killed.
 //
 // # Replay protection
 //

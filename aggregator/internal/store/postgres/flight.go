@@ -36,10 +36,12 @@ var errGrounded = errors.New("the commit was too long under way")
 
 // takeOff waits until no commit under way has one of the ids, finds out which are new, and
 // claims them all. A commit that waits has claimed nothing.
-func (s *Store) takeOff(ctx context.Context, id dap.TaskID, ids []dap.ReportID) (*flight, error) {
-	f := new(flight)
-	if _, err := rand.Read(f.token[:]); err != nil {
-		return nil, fmt.Errorf("store: random bytes: %w", err)
+func (s *Store) takeOff(ctx context.Context, id dap.TaskID, ids []dap.ReportID, token [16]byte) (*flight, error) {
+	f := &flight{token: token}
+	if token == ([16]byte{}) {
+		if _, err := rand.Read(f.token[:]); err != nil {
+			return nil, fmt.Errorf("store: random bytes: %w", err)
+		}
 	}
 	mine := ascending(ids)
 	for n := 0; ; n++ {
@@ -73,6 +75,9 @@ func (f *flight) enter(tx *pgdb.Tx, s *Store, id dap.TaskID, ids []dap.ReportID,
 		return false, err
 	}
 	if _, err := tx.Exec("drop-expired-flights", t.row); err != nil {
+		return false, err
+	}
+	if _, err := tx.Exec("drop-flight", f.token[:]); err != nil { // of an earlier attempt of the same commit
 		return false, err
 	}
 	// Flights come before runs: the ids of one that ends in between are in the runs.

@@ -89,6 +89,10 @@ func (c *claiming) due(n int) error {
 		if err := c.lease(j); err != nil {
 			return err
 		}
+		// A worker that was killed within its commit has left the ids claimed.
+		if _, err := c.tx.Exec("drop-flight-of-lease", j.ID); err != nil {
+			return err
+		}
 		if _, err := c.tx.Exec("lease-job", j.ID, j.Lease.Token[:], j.Lease.Expires.UnixNano()); err != nil {
 			return err
 		}

@@ -307,7 +307,7 @@ func (s *Store) FinishJob(ctx context.Context, j *store.Job, c *store.Commit) er
 	}
 	var l *leased
 	return s.settle(ctx, j.Task, &deed{
-		name: "finish-job", commit: c,
+		name: "finish-job", commit: c, flight: j.Lease.Token,
 		lock: func(tx *pgdb.Tx) (t *task, done bool, err error) {
 			if l, err = fence(tx, j); err != nil {
 				return nil, false, err

@@ -3,6 +3,7 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -78,6 +79,32 @@ func TestLeases(t *testing.T) {
 	l.now = l.now.Add(time.Hour)
 	l.work()
 	l.counts(task, store.Counts{Acknowledged: 12, Aggregated: 12})
+	l.audit("")
+}
+
+// TestCommitIsTakenOver: a worker that is killed within its commit, between the two
+// transactions of it, leaves its reports to whoever claims the job when the lease has ended,
+// and not to the end of its flight, which is an hour off here.
+func TestCommitIsTakenOver(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	task := storetest.Task(t, dap.TimeInterval, 1)
+	l := newLeader(t, task)
+	l.upload(task, 10, 0, 1)
+	old := l.one()
+	a, b := storetest.ReportID(0), storetest.ReportID(1)
+	if string(a[:]) > string(b[:]) {
+		a, b = b, a
+	}
+	l.owner.ok(fmt.Sprintf("INSERT INTO flight (token, task, ids, expires) VALUES (decode('%x', 'hex'), 1, decode('%x%x', 'hex'), now() + interval '1 hour')",
+		old.Lease.Token, a[:], b[:]))
+	l.now = l.now.Add(time.Minute)
+	fresh := l.one()
+	if fresh.ID != old.ID {
+		t.Fatalf("claimed %+v", fresh)
+	}
+	is(t, l.next().FinishJob(ctx, fresh, l.commitOf(fresh)), nil)
+	l.counts(task, store.Counts{Acknowledged: 2, Aggregated: 2})
 	l.audit("")
 }
 

@@ -142,6 +142,7 @@ var plans = map[string]struct {
 	"list-bodies":           {"object_name_key", []any{"rows/", "", "rows/z", int64(16)}},
 	"claimable":             {"slice_free", []any{int64(1000), int64(2000), [][]byte{}}},
 	"due-jobs":              {"job_due", []any{int64(1000), int64(2000), [][]byte{}, int64(4)}},
+	"drop-flight-of-lease":  {"flight_pkey", []any{int64(7)}},
 	"lease-job":             {"job_", []any{int64(7), make([]byte, 16), int64(0)}},
 	"oldest-slice":          {"slice_free", []any{[][]byte{}}},
 	"free-slices":           {"slice_bucket", []any{int64(7), int64(10), int64(16)}},

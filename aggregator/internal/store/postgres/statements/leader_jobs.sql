@@ -21,6 +21,9 @@ WHERE j.state = 0 AND NOT j.parked AND NOT (j.not_before > $1 AND j.not_before <
   AND NOT EXISTS (SELECT 1 FROM conduct WHERE conduct.task = j.task AND since IS NOT NULL)
 ORDER BY j.id LIMIT $4 FOR UPDATE OF j SKIP LOCKED
 
+-- name: drop-flight-of-lease
+DELETE FROM flight WHERE token = (SELECT lease_token FROM job WHERE id = $1)
+
 -- name: lease-job
 UPDATE job SET lease_token = $2, lease_expires = $3, attempts = attempts + 1 WHERE id = $1
 
