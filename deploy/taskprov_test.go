@@ -208,7 +208,7 @@ func TestTaskprov(t *testing.T) {
 	}{
 		"of a stranger": {token, []string{advert}, http.StatusNotFound},
 		"twice":         {peer, []string{advert, advert}, http.StatusNotFound},
-		"very long":     {peer, []string{advert + strings.Repeat(";a", 10<<10)}, http.StatusRequestHeaderFieldsTooLarge},
+		"very long":     {peer, []string{advert + strings.Repeat(";a", 40<<10)}, http.StatusRequestHeaderFieldsTooLarge},
 		"long":          {peer, []string{advert + strings.Repeat(";a", 5<<10)}, http.StatusNotFound},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), "GET", string(conf.Helper)+"tasks/"+another.TaskID().Base64()+"/starling_progress", nil)
