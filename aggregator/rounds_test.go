@@ -559,7 +559,8 @@ func TestRoundsTwins(t *testing.T) {
 // twice, and both segments have sent the job's request before the helper hears of it. When
 // one has come to its end, and the helper was not told to delete the job, the reports of
 // the other are replays: that the leader has not aggregated what the helper has not
-// either is no reason to set them aside.
+// either is no reason to set them aside. Framed as Janus frames, each has a job of its own,
+// and what is refused is refused in both.
 func TestRoundsTwinsRefused(t *testing.T) {
 	for _, liar := range []dap.Role{dap.RoleLeader, dap.RoleHelper} {
 		for _, kept := range []int{7, 0} {
@@ -595,9 +596,12 @@ func TestRoundsTwinsRefused(t *testing.T) {
 					p.step()
 					p.clock.advance(10 * time.Minute)
 				}
-				refused := uint64(10 - kept)
+				refused, replayed := uint64(10-kept), uint64(10)
+				if p.dialect.Framing == dap.Janus {
+					refused, replayed = 2*refused, uint64(kept)
+				}
 				c := p.leaderTask().Counts
-				if c.Aggregated != uint64(kept) || c.Rejected["vdaf_verify_error"] != refused || c.Rejected["report_replayed"] != 10 || c.Waiting > 0 {
+				if c.Aggregated != uint64(kept) || c.Rejected["vdaf_verify_error"] != refused || c.Rejected["report_replayed"] != replayed || c.Waiting > 0 {
 					t.Errorf("%+v, stuck %+v", c, p.leaderTask().Stuck)
 				}
 				if asked < 4 || deleted == "" {
@@ -615,9 +619,9 @@ func TestRoundsTwinsRefused(t *testing.T) {
 // TestRoundsTwinsGone: of two segments of the same reports one has made their job, and
 // comes to its end, and has the job deleted, while the answer to the first request of the
 // other is under way. That one finds no job, and a new one in which all are replays, which
-// they are.
+// they are. Framed as Janus frames, no two segments have one job.
 func TestRoundsTwinsGone(t *testing.T) {
-	p := newPair(t, inRounds(3, nil, setup{}))
+	p := newPair(t, inRounds(3, nil, setup{dialect: &dap.Dialect{Version: speaks.Version}}))
 	made, over, other := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	var first sync.Once
 	lost, deleted := 0, false
