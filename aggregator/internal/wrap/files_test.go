@@ -214,6 +214,7 @@ func TestDamagedFiles(t *testing.T) {
 	if _, err := f.Unwrap(t.Context(), first, nil); err != nil {
 		t.Error(err)
 	}
+	mend()
 	if err := mem.Rename("wrapping/0000000000000001.wrap", "wrapping/0000000000000003.wrap"); err != nil {
 		t.Fatal(err)
 	}
