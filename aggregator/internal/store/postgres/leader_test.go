@@ -310,7 +310,7 @@ func TestRefusedAtUpload(t *testing.T) {
 	_, err = l.next().Freeze(ctx, r, *storetest.Interval(10, 1))
 	is(t, err, store.ErrBusy)
 	l.work()
-	f := l.hold(r)
+	l.hold(r)
 	refused := func(want string) {
 		t.Helper()
 		mixed := append(entries(task, 10, 8, 9, 20), append(entries(task, 11, 10, 10, 20), entries(other, 10, 0, 0, 20)...)...)
@@ -325,7 +325,7 @@ func TestRefusedAtUpload(t *testing.T) {
 	refused("[]")
 	l.work()
 	r = l.ask(task, "again", storetest.Interval(10, 1))
-	f = l.hold(r)
+	f := l.hold(r)
 	l.release(task, r, f, 0, 9)
 	refused(collected)
 	if got, err := l.intakes[0].Put(ctx, entries(task, 10, 8, 9, 1000)); err != nil || len(got) != 2 { // nothing of an object

@@ -158,9 +158,8 @@ func TestSecretRows(t *testing.T) {
 	owner := connect(t, v.Schema, v.Owner)
 	owner.ok("GRANT UPDATE ON identity TO CURRENT_USER")
 	owner.ok("UPDATE identity SET store_id = decode(repeat('77', 16), 'hex')")
-	other := v.with(t, v.files)
 	v.of = postgres.PurposeHPKE
-	other = v.with(t, v.files)
+	other := v.with(t, v.files)
 	if _, err := other.Get(ctx, "00a"); !errors.Is(err, vault.ErrDamaged) {
 		t.Errorf("a row of another store: %v", err)
 	}
