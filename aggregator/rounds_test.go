@@ -683,7 +683,7 @@ func TestRoundsUncounted(t *testing.T) {
 	p := newPair(t, inRounds(2, nil, setup{}))
 	rs := p.reports(4)
 	x := wire{judge: func(w http.ResponseWriter, s *said, _ func()) bool {
-		if s.method != "POST" {
+		if s.method != p.dialect.CreationMethod() {
 			return false
 		}
 		resps := make([]dap.VerifyResp, len(rs))
