@@ -580,11 +580,9 @@ func TestAuditSeesDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	damages := map[string][]byte{
-		"short": content[:len(content)-1], "flipped": append(bytes.Clone(content[:100]), content[100]^1),
-	}
-	damages["flipped"] = append(damages["flipped"], content[101:]...)
-	for name, damaged := range damages {
+	flipped := bytes.Clone(content)
+	flipped[len(flipped)/2] ^= 1
+	for name, damaged := range map[string][]byte{"short": content[:len(content)-1], "flipped": flipped} {
 		if err := disk.WriteFile(mem, files[0], damaged); err != nil {
 			t.Fatal(err)
 		}
