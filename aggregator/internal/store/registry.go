@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -71,6 +72,23 @@ func (r *Registration) Validate() error {
 		return errors.New("store: registration: it is new: Added is required, Closed, Change and First are the store's")
 	}
 	return nil
+}
+
+// Again says whether what is to be registered is there already. there is nil where the task
+// is known and was not registered. It fails with [ErrDifferent] where the task came
+// otherwise, and with [ErrEnded] where it has ended.
+func (p *Provision) Again(there *Registration, ended bool) (done bool, err error) {
+	switch {
+	case there != nil && there.Sum != p.Sum:
+		return false, fmt.Errorf("%w: the task was made of other bytes", ErrDifferent)
+	case ended:
+		return false, fmt.Errorf("%w: %v", ErrEnded, p.ID)
+	case there == nil:
+		return false, nil
+	case there.Form != p.Form || there.Tenant != p.Tenant || !bytes.Equal(there.Terms, p.Terms):
+		return false, fmt.Errorf("%w: the task has other terms", ErrDifferent)
+	}
+	return true, nil
 }
 
 // CheckTerms says what is wrong with terms by themselves.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
+	"github.com/starling-agg/starling/aggregator/internal/store/rows"
 )
 
 // KeysWereMade says whether NoteKeys was ever called; see [store.Engine].
@@ -27,12 +28,8 @@ func (s *Store) NoteKeys(ctx context.Context) error {
 
 // SeenTime is the time that was saved last, by any replica; see [store.Engine].
 func (s *Store) SeenTime(ctx context.Context) (t time.Time, err error) {
-	err = s.view(ctx, "seen-time", func(tx *pgdb.Tx) error {
-		var seen int64
-		found, err := tx.One("seen-time", nil, &seen)
-		if found {
-			t = time.Unix(0, seen).UTC()
-		}
+	err = s.view(ctx, "seen-time", func(tx *pgdb.Tx) (err error) {
+		t, err = rows.SeenTime(tx)
 		return err
 	})
 	return t, err

@@ -5,11 +5,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/datakey"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
+	"github.com/starling-agg/starling/aggregator/internal/store/rows"
 	"github.com/starling-agg/starling/dap"
 )
 
@@ -115,10 +115,7 @@ func (s *Store) DataKeys(ctx context.Context) (set datakey.SetID, known []datake
 		}
 		set = datakey.SetID(id)
 		return tx.Each("data-keys", nil, func(r pgdb.Row) error {
-			var k datakey.Record
-			var from, until int64
-			err := r.Scan(&k.Serial, &from, &until, &k.Ended)
-			k.From, k.Until = time.Unix(from, 0).UTC(), time.Unix(until, 0).UTC()
+			k, err := rows.DataKey(r)
 			known = append(known, k)
 			return err
 		})

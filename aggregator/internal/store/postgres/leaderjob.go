@@ -64,7 +64,7 @@ func (l *leased) of(j *store.Job) *task { return &task{id: j.Task, row: l.task} 
 // SetAside takes slices out of a job that was not sent; see [store.Jobs].
 func (s *Store) SetAside(ctx context.Context, j *store.Job, list []int, code dap.ReportError, why string) (left *store.Job, err error) {
 	if code == 0 || why == "" {
-		return nil, errors.New("store: set aside: no code, or no reason")
+		return nil, errors.New("store: set-aside: no code or no reason")
 	}
 	err = s.update(ctx, "set-aside", func(tx *pgdb.Tx) error {
 		left = nil
@@ -241,8 +241,8 @@ func (s *Store) RetryJob(ctx context.Context, j *store.Job, after time.Time, why
 
 // QuarantineJob sets a job aside for good; see [store.Leader].
 func (s *Store) QuarantineJob(ctx context.Context, j *store.Job, code dap.ReportError, why string) error {
-	if code == 0 {
-		return errors.New("store: quarantine: no code")
+	if code == 0 || why == "" {
+		return errors.New("store: quarantine: no code or no reason")
 	}
 	return s.update(ctx, "quarantine-job", func(tx *pgdb.Tx) error {
 		l, err := fence(tx, j)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
+	"github.com/starling-agg/starling/aggregator/internal/store/rows"
 	"github.com/starling-agg/starling/dap"
 )
 
@@ -20,16 +21,9 @@ func (s *Store) Stuck(ctx context.Context, id dap.TaskID) (out []store.Stuck, er
 			return err
 		}
 		return tx.Each("stuck-jobs", []any{t.row}, func(r pgdb.Row) error {
-			var x store.Stuck
-			var next int64
-			if err := r.Scan(&x.Job, &x.Reports, &x.Attempts, &x.Quarantined, &x.Parked, &x.Why, &next); err != nil {
-				return err
-			}
-			if !x.Quarantined && !x.Parked {
-				x.Next = time.Unix(0, next).UTC()
-			}
+			x, err := rows.Stuck(r)
 			out = append(out, x)
-			return nil
+			return err
 		})
 	})
 	return out, err

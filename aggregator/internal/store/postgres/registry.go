@@ -7,11 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"time"
 
-	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
+	"github.com/starling-agg/starling/aggregator/internal/store/rows"
 	"github.com/starling-agg/starling/dap"
 )
 
@@ -103,57 +102,19 @@ func register(tx *pgdb.Tx, p *store.Provision, change uint64) (made bool, err er
 	if err != nil {
 		return false, err
 	}
-	if there != nil && there.Sum != p.Sum {
-		return false, fmt.Errorf("%w: the task was made of other bytes", store.ErrDifferent)
-	}
-	if t.retired || t.closedIn != 0 || !t.closed.IsZero() {
-		return false, fmt.Errorf("%w: %v", store.ErrEnded, p.ID)
-	}
-	if there != nil {
-		if there.Form != p.Form || there.Tenant != p.Tenant || !bytes.Equal(there.Terms, p.Terms) {
-			return false, fmt.Errorf("%w: the task has other terms", store.ErrDifferent)
-		}
-		return false, nil
-	}
-	if err := within(tx, p); err != nil {
+	if done, err := p.Again(there, t.ended()); err != nil || done {
 		return false, err
 	}
-	// Windows may end after what nanoseconds can hold.
-	var begins, ends any
-	if !p.Begin.IsZero() {
-		begins = p.Begin.Unix()
+	// All that come are counted: the registry's turn is this transaction's.
+	if err := rows.Within(tx, p); err != nil {
+		return false, err
 	}
-	if !p.End.IsZero() {
-		ends = p.End.Unix()
-	}
-	first := sha256.Sum256(p.Terms)
-	_, err = tx.Exec("put-registration", t.row, change, int(p.Form), p.Made, p.Sum[:], p.Terms, first[:], p.Tenant, int(p.Source), p.By,
-		p.Added.UnixNano(), begins, ends, int(p.KEM), p.Signed)
+	_, err = tx.Exec("put-registration", rows.PutRegistration(t.row, change, p)...)
 	return err == nil, err
 }
 
-// within fails where the task of a peer is one too many. All that come are counted: the
-// registry's turn is this transaction's.
-func within(tx *pgdb.Tx, p *store.Provision) error {
-	if p.Quota == nil {
-		return nil
-	}
-	var live, added int
-	var oldest int64
-	if _, err := tx.One("count-live", []any{p.By, p.Quota.Now.Unix()}, &live); err != nil {
-		return err
-	}
-	if live >= p.Quota.Live {
-		return &store.FullError{Live: true}
-	}
-	if _, err := tx.One("count-added", []any{p.By, p.Quota.Since.UnixNano()}, &added, &oldest); err != nil {
-		return err
-	}
-	if added >= p.Quota.Added {
-		return &store.FullError{Free: time.Unix(0, oldest).Add(p.Quota.Now.Sub(p.Quota.Since)).UTC()}
-	}
-	return nil
-}
+// ended says whether the task was closed, is retired, or was closed by a restore.
+func (t *task) ended() bool { return t.retired || t.closedIn != 0 || !t.closed.IsZero() }
 
 // Amend gives a task other terms; see [store.Registry].
 func (s *Store) Amend(ctx context.Context, id dap.TaskID, terms []byte) error {
@@ -175,7 +136,7 @@ func (s *Store) Amend(ctx context.Context, id dap.TaskID, terms []byte) error {
 			return err
 		case r == nil:
 			return fmt.Errorf("%w: the task is not registered", store.ErrNotFound)
-		case t.retired || t.closedIn != 0 || !t.closed.IsZero():
+		case t.ended():
 			return fmt.Errorf("%w: %v", store.ErrEnded, id)
 		case bytes.Equal(r.Terms, terms):
 			return nil
@@ -247,7 +208,7 @@ func (s *Store) Registrations(ctx context.Context, after uint64, n int) (list []
 	err = s.view(ctx, "registrations", func(tx *pgdb.Tx) error {
 		list = nil
 		return tx.Each("registrations", []any{min(after, math.MaxInt64), max(n, 0)}, func(row pgdb.Row) error {
-			r, err := scanRegistration(row)
+			r, err := rows.Registration(row)
 			if err == nil {
 				list = append(list, *r)
 			}
@@ -260,38 +221,10 @@ func (s *Store) Registrations(ctx context.Context, after uint64, n int) (list []
 // readRegistration is nil where the task has none.
 func readRegistration(tx *pgdb.Tx, t *task) (r *store.Registration, err error) {
 	err = tx.Each("registration", []any{t.row}, func(row pgdb.Row) error {
-		r, err = scanRegistration(row)
+		r, err = rows.Registration(row)
 		return err
 	})
 	return r, err
-}
-
-func scanRegistration(row pgdb.Row) (*store.Registration, error) {
-	r := new(store.Registration)
-	var id, sum, first []byte
-	var form, source, kem int
-	var added, begins, ends, closed int64 // 0 for NULL
-	var by, why string
-	err := row.Scan(&id, &form, &sum, &first, &r.Tenant, &source, &r.By, &added, &begins, &ends, &kem, &r.Signed, &r.Change, &closed, &by, &why, &r.Made, &r.Terms)
-	if err != nil {
-		return nil, err
-	}
-	r.ID, r.Sum = dap.TaskID(id), [sha256.Size]byte(sum)
-	if r.Made != nil && sha256.Sum256(r.Made) != r.Sum {
-		return nil, fmt.Errorf("the bytes that task %v was made of are not what was written", r.ID)
-	}
-	r.Form, r.Source, r.Added = aggregator.Form(form), aggregator.Source(source), time.Unix(0, added).UTC()
-	r.First, r.KEM = [sha256.Size]byte(first), uint16(kem)
-	if begins != 0 {
-		r.Begin = time.Unix(begins, 0).UTC()
-	}
-	if ends != 0 {
-		r.End = time.Unix(ends, 0).UTC()
-	}
-	if by != "" {
-		r.Closed = &store.Closing{At: time.Unix(0, closed).UTC(), By: by, Why: why}
-	}
-	return r, nil
 }
 
 // registry checks that the registry's changes are numbered, and that tasks were made of

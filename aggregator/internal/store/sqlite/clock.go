@@ -4,17 +4,14 @@ import (
 	"context"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/internal/store/rows"
 	"github.com/starling-agg/starling/internal/service/database"
 )
 
 // SeenTime implements [store.Engine].
 func (s *Store) SeenTime(ctx context.Context) (t time.Time, err error) {
-	err = s.view(ctx, "seen-time", func(tx *database.Tx) error {
-		var seen int64
-		found, err := tx.One("seen-time", nil, &seen)
-		if found {
-			t = time.Unix(0, seen).UTC()
-		}
+	err = s.view(ctx, "seen-time", func(tx *database.Tx) (err error) {
+		t, err = rows.SeenTime(tx)
 		return err
 	})
 	return t, err

@@ -6,11 +6,10 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"time"
 
-	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/record"
 	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/store/rows"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/service/database"
 )
@@ -83,7 +82,7 @@ func (s *Store) register(tx *database.Tx, p *store.Provision, fresh map[dap.Task
 		if gone, err := tx.One("forgotten", []any{p.ID[:]}, &one); err != nil || gone {
 			return false, errors.Join(err, fmt.Errorf("%w: %v: it came after the backup that was restored", store.ErrEnded, p.ID))
 		}
-		if err := within(tx, p); err != nil {
+		if err := rows.Within(tx, p); err != nil {
 			return false, err
 		}
 		t = &task{Task: *p.Task, vdaf: p.Task.VDAF, holds: make(map[int64]hold)}
@@ -101,57 +100,16 @@ func (s *Store) register(tx *database.Tx, p *store.Provision, fresh map[dap.Task
 		if err != nil {
 			return false, err
 		}
-		if there != nil && there.Sum != p.Sum {
-			return false, fmt.Errorf("%w: the task was made of other bytes", store.ErrDifferent)
-		}
-		if t.ended() {
-			return false, fmt.Errorf("%w: %v", store.ErrEnded, p.ID)
-		}
-		if there != nil {
-			if there.Form != p.Form || there.Tenant != p.Tenant || !bytes.Equal(there.Terms, p.Terms) {
-				return false, fmt.Errorf("%w: the task has other terms", store.ErrDifferent)
-			}
-			return false, nil
+		if done, err := p.Again(there, t.ended()); err != nil || done {
+			return false, err
 		}
 	}
 	change, err := nextChange(tx)
 	if err != nil {
 		return false, err
 	}
-	// Windows may end after what nanoseconds can hold.
-	var begins, ends any
-	if !p.Begin.IsZero() {
-		begins = p.Begin.Unix()
-	}
-	if !p.End.IsZero() {
-		ends = p.End.Unix()
-	}
-	first := sha256.Sum256(p.Terms)
-	_, err = tx.Exec("put-registration", t.row, change, int(p.Form), p.Made, p.Sum[:], p.Terms, first[:], p.Tenant, int(p.Source), p.By, p.Added.UnixNano(),
-		begins, ends, int(p.KEM), p.Signed)
+	_, err = tx.Exec("put-registration", rows.PutRegistration(t.row, change, p)...)
 	return err == nil, err
-}
-
-// within fails where the task of a peer is one too many.
-func within(tx *database.Tx, p *store.Provision) error {
-	if p.Quota == nil {
-		return nil
-	}
-	var live, added int
-	var oldest int64
-	if _, err := tx.One("count-live", []any{p.By, p.Quota.Now.Unix()}, &live); err != nil {
-		return err
-	}
-	if live >= p.Quota.Live {
-		return &store.FullError{Live: true}
-	}
-	if _, err := tx.One("count-added", []any{p.By, p.Quota.Since.UnixNano()}, &added, &oldest); err != nil {
-		return err
-	}
-	if added >= p.Quota.Added {
-		return &store.FullError{Free: time.Unix(0, oldest).Add(p.Quota.Now.Sub(p.Quota.Since)).UTC()}
-	}
-	return nil
 }
 
 // nextChange is the number of a change of the registry.
@@ -283,36 +241,11 @@ func readRegistration(tx *database.Tx, t *task) (r *store.Registration, err erro
 }
 
 func scanRegistration(row database.Row) (*store.Registration, error) {
-	r := new(store.Registration)
-	var id, sum, first []byte
-	var form, source int
-	var added, begins, ends, closed int64 // 0 for NULL
-	var kem int
-	var by, why string
-	err := row.Scan(&id, &form, &sum, &first, &r.Tenant, &source, &r.By, &added, &begins, &ends, &kem, &r.Signed, &r.Change, &closed, &by, &why, &r.Made, &r.Terms)
-	if err != nil {
-		return nil, err
+	r, err := rows.Registration(row)
+	if errors.Is(err, rows.ErrDamaged) {
+		err = fmt.Errorf("%w: %w", database.ErrDamaged, err)
 	}
-	if len(id) != len(r.ID) || len(sum) != sha256.Size || len(first) != sha256.Size {
-		return nil, fmt.Errorf("%w: a registration with an id of %d bytes, a digest of %d", database.ErrDamaged, len(id), len(sum))
-	}
-	r.ID, r.Sum = dap.TaskID(id), [sha256.Size]byte(sum)
-	r.First = [sha256.Size]byte(first)
-	if r.Made != nil && sha256.Sum256(r.Made) != r.Sum {
-		return nil, fmt.Errorf("%w: the bytes that task %v was made of are not what was written", database.ErrDamaged, r.ID)
-	}
-	r.Form, r.Source, r.Added = aggregator.Form(form), aggregator.Source(source), time.Unix(0, added).UTC()
-	r.KEM = uint16(kem)
-	if begins != 0 {
-		r.Begin = time.Unix(begins, 0).UTC()
-	}
-	if ends != 0 {
-		r.End = time.Unix(ends, 0).UTC()
-	}
-	if by != "" {
-		r.Closed = &store.Closing{At: time.Unix(0, closed).UTC(), By: by, Why: why}
-	}
-	return r, nil
+	return r, err
 }
 
 // readRegistry checks that the registry's changes are numbered, and that tasks were made of

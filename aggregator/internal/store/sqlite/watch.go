@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/store/rows"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/service/database"
 )
@@ -168,16 +169,9 @@ func (s *Store) Stuck(ctx context.Context, task dap.TaskID) (out []store.Stuck, 
 	}
 	err = s.view(ctx, "stuck", func(tx *database.Tx) error {
 		return tx.Each("stuck", []any{t.row}, func(r database.Row) error {
-			var x store.Stuck
-			var next int64
-			if err := r.Scan(&x.Job, &x.Reports, &x.Attempts, &x.Quarantined, &x.Parked, &x.Why, &next); err != nil {
-				return err
-			}
-			if !x.Quarantined && !x.Parked {
-				x.Next = time.Unix(0, next).UTC()
-			}
+			x, err := rows.Stuck(r)
 			out = append(out, x)
-			return nil
+			return err
 		})
 	})
 	return out, err
