@@ -29,7 +29,7 @@
 //	aggregator         leader  helper  keyset  keyset/vault  backup  database  status  aggregatortest
 //	                   internal/{segment store lease verify rounds release datakey record
 //	                   retire lost mend steady agreement permit room peer task edge watch
-//	                   party payload}: a batch of reports, verified and released
+//	                   party payload wrap}: a batch of reports, verified and released
 //	anonymity          ohttp  relay  gateway: who is hidden from whom
 //	recipe             the six choices, canonical bytes, validation; account computes the
 //	                   guarantee, plan works backwards from it

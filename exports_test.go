@@ -92,7 +92,6 @@ var kept = map[string]string{
 	"aggregator/internal/steady.DefaultAbsence":            "it is the default of an option, and says so",
 	"aggregator/internal/store/sqlite.FailNoiseAfterWrite": "its tests cut the power there, from outside",
 	"aggregator/internal/store/postgres.Vault.Rewrap":      "it is for the engine's keys, which no product has yet",
-	"aggregator/internal/store/postgres.Vault.Wrappings":   "it is for the engine's keys, which no product has yet",
 	"lab.Report.Chart":      "whoever runs a lab from Go draws its report",
 	"lab.Report.WorstError": "whoever runs a lab from Go compares its report with what the noise allows",
 	"lab.Report.WriteCSV":   "whoever runs a lab from Go keeps its report",

@@ -18,10 +18,30 @@ type Database struct {
 	// names the role that owns the tables. Default the role of File.
 	Service string
 	// WrappingKeys is the directory of the keys that wrap the aggregator's own keys, which
-	// lie in the database: the same at all processes, and never there. Required to serve.
+	// lie in the database: the same at all processes, and never there. Required to serve,
+	// unless KMS is there; beside KMS they open what they have wrapped, and wrap no more.
 	WrappingKeys string
+	// KMS is a key management service that wraps in their place. Optional.
+	KMS *KMS
 	// Connections is how many connections a process has at most; default 16.
 	Connections int
+}
+
+// A KMS is a key management service that speaks as Amazon's does.
+type KMS struct {
+	// Endpoint is its URL: https, or http on this machine. Required.
+	Endpoint string
+	// Region is the one that requests are signed for. Required.
+	Region string
+	// Keys are the ids or ARNs of the wrapping keys, the newest first, which wraps; aliases
+	// are refused. At least one.
+	Keys []string
+	// Credentials is a file in the format of ~/.aws/credentials, of which Profile is read;
+	// default "default". It is read for each request, so that it is replaced without a restart.
+	Credentials, Profile string
+	// TLSCA are the certificates, in a PEM file, of those who sign the service's. Optional; the
+	// machine's if not given.
+	TLSCA string
 }
 
 // DefaultSchema is the schema of a Database that names none.

@@ -269,6 +269,23 @@ func TestReplicas(t *testing.T) {
 	r.serve(one, "helper")
 	step(40, func() { r.server.Crash(t, func() {}) })
 	step(40, func() { _ = two.cmd.Process.Kill() })
+	// A newer wrapping key wraps what there is, and the old one ends, while one serves.
+	was := r.done("key", "list", one.config)
+	r.done("key", "wrapping", "--out", "secrets/wrapping")
+	if out := r.done("key", "rewrap", one.config); strings.HasPrefix(out, "0 keys") {
+		t.Errorf("wrapped again: %s", out)
+	}
+	old, _, _ := strings.Cut(was, ":")
+	if out := r.done("key", "rewrap", "--end", two.config); !strings.HasPrefix(out, "0 keys") || !strings.Contains(out, "ended: "+old) {
+		t.Errorf("ended: %s", out)
+	}
+	if files, err := os.ReadDir(filepath.Join(r.dir, "secrets/wrapping")); err != nil || len(files) != 1 {
+		t.Errorf("%v, %v", files, err)
+	}
+	if out := r.done("key", "list", one.config); !strings.Contains(out, old+": has ended\n") || !strings.Contains(out, ": the newest, wraps") {
+		t.Errorf("listed: %s", out)
+	}
+	step(10, func() {})
 	// From the second in which the first report came to the one after the last.
 	at := func(x time.Time) string { return x.UTC().Truncate(time.Second).Format(time.RFC3339) }
 	out := r.done("collect", "--timeout", "90s", "--from", at(begun), "--to", at(time.Now().Add(2*time.Second)), deploy.CollectorFile)

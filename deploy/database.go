@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
@@ -40,15 +41,64 @@ type Database struct {
 	Schema string `toml:"schema"`
 	// WrappingKeys is the directory of the keys that wrap the aggregator's own keys, which
 	// lie in the database: the same files at all processes, in no backup of the database, and
-	// made by starling key wrapping. Required.
+	// made by starling key wrapping. Required without KMS; beside it they still open what they
+	// wrap, until starling key rewrap has been typed.
 	WrappingKeys service.Path `toml:"wrapping_keys"`
+	// KMS is a key management service that wraps them instead. Optional.
+	KMS KMS `toml:"kms"`
 	// Connections is how many connections a process has at most. Default 16.
 	Connections int `toml:"connections"`
 }
 
+// A KMS is a key management service that speaks as Amazon's does (AWS KMS), and gives its
+// keys to nobody.
+type KMS struct {
+	// Endpoint is its URL, such as https://kms.eu-central-1.amazonaws.com: https, or http on
+	// this machine. Required.
+	Endpoint string `toml:"endpoint"`
+	// Region is the one that requests are signed for. Required.
+	Region string `toml:"region"`
+	// Keys are the ids or ARNs of its symmetric keys, the newest first: that one wraps, and
+	// the others open what they have wrapped. Aliases are refused. At least one.
+	Keys []string `toml:"keys"`
+	// Credentials is a file in the format of ~/.aws/credentials, of somebody who may encrypt
+	// and decrypt with the keys. It is read for each request, so that it is replaced without a
+	// restart. Required.
+	Credentials service.Secret `toml:"credentials"`
+	// Profile is the part of the file that is read. Default "default".
+	Profile string `toml:"profile"`
+	// TLSCA are the certificates, in a PEM file, of those who sign the service's. Optional; the
+	// machine's if not given.
+	TLSCA service.Path `toml:"tls_ca"`
+}
+
+// used says whether there is one.
+func (k *KMS) used() bool {
+	return k.Endpoint != "" || k.Region != "" || len(k.Keys) > 0 || k.Credentials != "" || k.Profile != "" || k.TLSCA != ""
+}
+
+// validate says what is missing.
+func (k *KMS) validate() error {
+	var f Faults
+	f.If(k.Endpoint == "", "endpoint: the service's URL is required")
+	f.If(k.Region == "", "region: required")
+	f.If(len(k.Keys) == 0, "keys: at least one is required")
+	f.If(k.Credentials == "", "credentials: the file is required")
+	return f.All()
+}
+
+// options are nil where no service is named.
+func (k *KMS) options() *aggregator.KMS {
+	if !k.used() {
+		return nil
+	}
+	return &aggregator.KMS{Endpoint: k.Endpoint, Region: k.Region, Keys: k.Keys, Credentials: string(k.Credentials), Profile: k.Profile, TLSCA: string(k.TLSCA)}
+}
+
 // options are those of a process that serves.
 func (d *Database) options() *aggregator.Database {
-	return &aggregator.Database{File: string(d.File), Schema: d.Schema, WrappingKeys: string(d.WrappingKeys), Connections: d.Connections}
+	return &aggregator.Database{File: string(d.File), Schema: d.Schema, WrappingKeys: string(d.WrappingKeys), Connections: d.Connections,
+		KMS: d.KMS.options()}
 }
 
 // validateDatabase says what is wrong with the engine by itself.
@@ -57,7 +107,7 @@ func (a *Aggregator) validateDatabase() error {
 	d := &a.Database
 	switch a.Engine {
 	case "", Embedded:
-		f.If(*d != (Database{}), "database: it is for engine = \"postgres\"")
+		f.If(!reflect.DeepEqual(*d, Database{}), "database: it is for engine = \"postgres\"")
 		return f.All()
 	case Postgres:
 	default:
@@ -70,11 +120,15 @@ func (a *Aggregator) validateDatabase() error {
 	if d.File != "" {
 		f.Add("database.", d.options().Validate())
 	}
-	f.If(d.WrappingKeys == "", "database.wrapping_keys: the directory is required: starling key wrapping --out DIR")
+	f.If(d.WrappingKeys == "" && !d.KMS.used(), "database.wrapping_keys: the directory is required: starling key wrapping --out DIR")
+	if d.KMS.used() {
+		f.Add("database.kms.", d.KMS.validate())
+	}
 	return f.All()
 }
 
-// checkDatabase reads the files with connection strings.
+// checkDatabase reads the files with connection strings, and has a key management service
+// wrap something.
 func (a *Aggregator) checkDatabase() error {
 	var f Faults
 	for name, file := range map[string]service.Secret{"database.file: ": a.Database.File, "database.owner: ": a.Database.Owner} {
@@ -83,11 +137,59 @@ func (a *Aggregator) checkDatabase() error {
 			f.Add(name, err)
 		}
 	}
+	if k := a.Database.KMS.options(); k != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), tryTime)
+		defer cancel()
+		f.Add("database.kms: ", database.TryKMS(ctx, k))
+	}
 	return f.All()
 }
 
-// ErrEmbedded: there is nothing to migrate.
-var ErrEmbedded = errors.New("engine is embedded: its file is brought to this version by the start")
+// tryTime bounds what a check asks of others.
+const tryTime = 15 * time.Second
+
+// ErrEmbedded: there is no database that processes share.
+var ErrEmbedded = errors.New("engine is embedded")
+
+// WrappingKeys lists the keys that wrap the aggregator's own keys in its database.
+func (a *Aggregator) WrappingKeys(ctx context.Context) ([]database.WrappingKey, error) {
+	d, err := a.shared()
+	if err != nil {
+		return nil, err
+	}
+	list, err := database.WrappingKeys(ctx, d)
+	return list, ofDatabase(a, err)
+}
+
+// Rewrap has the newest wrapping key wrap all keys in the database; see [database.Rewrap].
+func (a *Aggregator) Rewrap(ctx context.Context, end bool) (database.Rewrapped, error) {
+	d, err := a.shared()
+	if err != nil {
+		return database.Rewrapped{}, err
+	}
+	done, err := database.Rewrap(ctx, d, end)
+	return done, ofDatabase(a, err)
+}
+
+// shared is the database of processes that share one.
+func (a *Aggregator) shared() (*aggregator.Database, error) {
+	if a.Engine != Postgres {
+		return nil, ErrEmbedded
+	}
+	return a.Database.options(), nil
+}
+
+// ofDatabase says whose database an error is of.
+func ofDatabase(a *Aggregator, err error) error {
+	var wrong *aggregator.StoreError
+	if errors.As(err, &wrong) {
+		wrong.Role = a.Role.String()
+	}
+	if err != nil {
+		return fmt.Errorf("database: %w", err)
+	}
+	return nil
+}
 
 // migrateTime bounds a migration that waits for locks.
 const migrateTime = time.Hour
@@ -95,22 +197,15 @@ const migrateTime = time.Hour
 // Migrate brings the schema of the aggregator's database to this program's version, as the
 // role that owns it; see [database.Migrate].
 func (a *Aggregator) Migrate(ctx context.Context, finish bool) (before, after database.Schema, err error) {
-	if a.Engine != Postgres {
-		return before, after, ErrEmbedded
+	d, err := a.shared()
+	if err != nil {
+		return before, after, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, migrateTime)
 	defer cancel()
-	d := a.Database.options()
 	if a.Database.Owner != "" {
 		d.File, d.Service = string(a.Database.Owner), a.Database.Service
 	}
 	before, after, err = database.Migrate(ctx, database.MigrateOptions{Database: *d, Finish: finish})
-	var wrong *aggregator.StoreError
-	if errors.As(err, &wrong) {
-		wrong.Role = a.Role.String()
-	}
-	if err != nil {
-		return before, after, fmt.Errorf("database: %w", err)
-	}
-	return before, after, nil
+	return before, after, ofDatabase(a, err)
 }

@@ -75,6 +75,8 @@ var mistakes = map[string][]string{
 	"restore":      {"--keys --yes @", "--data-keys --yes @", "--from @ --yes leader.toml", "--from nowhere --yes leader.toml"},
 	"migrate":      {"@", "leader.toml"},
 	"key wrapping": {"", "--out recipe.starling/x"},
+	"key list":     {"@", "leader.toml"},
+	"key rewrap":   {"@", "leader.toml"},
 	"collect":      {"@", "collector.toml", "--png nowhere/x.png collector.toml"},
 	"check":        {"@"},
 	"doctor":       {"@", "leader.toml", "gateway.toml"},

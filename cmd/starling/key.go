@@ -21,8 +21,8 @@ import (
 func keyCommand() *command {
 	return &command{
 		name:  "key",
-		short: "Make the keys of owners, the lines that devices know them by, a collector's key, what parties share, verification keys and tokens, and what wraps the keys of processes that share a database",
-		sub:   []*command{keyRootCommand(), keyOnlineCommand(), keyAnchorCommand(), keyCollectorCommand(), keyVerifyCommand(), keyTokenCommand(), keyWrappingCommand()},
+		short: "Make the keys of owners, the lines that devices know them by, a collector's key, what parties share, verification keys and tokens, and what wraps the keys of processes that share a database; wrap these again",
+		sub:   []*command{keyRootCommand(), keyOnlineCommand(), keyAnchorCommand(), keyCollectorCommand(), keyVerifyCommand(), keyTokenCommand(), keyWrappingCommand(), keyListCommand(), keyRewrapCommand()},
 	}
 }
 

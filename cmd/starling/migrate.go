@@ -36,7 +36,7 @@ applied with --finish alone, when none of them runs any more. Again is harmless.
 				before, after, err := files[0].config.Migrate(ctx, *finish)
 				if errors.Is(err, deploy.ErrEmbedded) {
 					return failf(exitInput, "nothing is to be done: starling serve, or set engine = \"postgres\" (docs/operating.md, \"Several processes\")",
-						"%s: %w", files[0].path, err)
+						"%s: %w: its file is brought to this version by the start", files[0].path, err)
 				}
 				if err != nil {
 					return err

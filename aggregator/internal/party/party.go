@@ -13,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -28,7 +27,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres"
 	"github.com/starling-agg/starling/aggregator/internal/store/sqlite"
 	"github.com/starling-agg/starling/aggregator/internal/task"
-	"github.com/starling-agg/starling/aggregator/internal/wrap"
+	"github.com/starling-agg/starling/aggregator/internal/wrap/keeper"
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/aggregator/keyset/vault"
 	"github.com/starling-agg/starling/dap"
@@ -64,7 +63,7 @@ type Party struct {
 	Data   *datakey.Set
 
 	vaults   vaults
-	wrapping *disk.OSFS // the directory above the wrapping keys; nil without a database
+	wrapping *keeper.Keeper // nil without a database
 	opt      aggregator.Options
 	role     dap.Role
 	ready    func(*agreement.Book, *task.Task)
@@ -139,7 +138,7 @@ func (p *Party) openStore(ctx context.Context, o *Options) error {
 		return err
 	}
 	p.Store, p.Helper = rows, rows
-	if err := p.openVaults(ctx, rows, o.Database.WrappingKeys); err != nil {
+	if err := p.openVaults(ctx, rows, o.Database); err != nil {
 		return errors.Join(err, p.CloseStore())
 	}
 	return nil
@@ -148,21 +147,14 @@ func (p *Party) openStore(ctx context.Context, o *Options) error {
 // vaults are where keys are that replicas share; nil where they lie in directories.
 type vaults struct{ hpke, data vault.Vault }
 
-func (p *Party) openVaults(ctx context.Context, rows *postgres.Store, dir string) error {
-	if dir == "" {
-		return errors.New("a database without wrapping keys")
-	}
-	fsys, err := disk.OS(filepath.Dir(dir))
+func (p *Party) openVaults(ctx context.Context, rows *postgres.Store, d *aggregator.Database) error {
+	keys, err := keeper.Open(ctx, d)
 	if err != nil {
+		return err
+	}
+	p.wrapping = keys
+	if err := keys.Try(ctx); err != nil {
 		return fmt.Errorf("wrapping keys: %w", err)
-	}
-	p.wrapping = fsys
-	keys, err := wrap.OpenFiles(fsys, filepath.Base(dir), nil)
-	if err == nil {
-		_, err = keys.Newest(ctx)
-	}
-	if err != nil {
-		return fmt.Errorf("wrapping keys: %s: %w (starling key wrapping --out DIR makes one; all processes have the same)", dir, err)
 	}
 	for purpose, into := range map[int]*vault.Vault{postgres.PurposeHPKE: &p.vaults.hpke, postgres.PurposeData: &p.vaults.data} {
 		if *into, err = rows.Vault(ctx, postgres.VaultOptions{Purpose: purpose, Wrapper: keys}); err != nil {

@@ -113,7 +113,11 @@ func (v *Vault) Save(ctx context.Context, state []byte, after uint64) error {
 		}
 		for _, name := range slices.Sorted(maps.Keys(staged)) {
 			box := staged[name]
-			if _, err := tx.Exec("put-secret", v.opt.Purpose, name, box.Key, box.Sealed, at); err != nil {
+			n, err := tx.Exec("put-secret", v.opt.Purpose, name, box.Key, box.Sealed, at)
+			if err == nil && n == 0 {
+				err = ended(box.Key)
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -152,6 +156,16 @@ func (v *Vault) Get(ctx context.Context, name string) ([]byte, error) {
 		return nil, err
 	}
 	secret, err := v.opt.Wrapper.Unwrap(ctx, box, v.aad(name))
+	if errors.Is(err, wrap.ErrNoKey) {
+		// It may have been wrapped again, and the wrapping key ended, since it was read.
+		again, err2 := v.box(ctx, name)
+		if err2 != nil {
+			return nil, err2
+		}
+		if again.Key != box.Key {
+			secret, err = v.opt.Wrapper.Unwrap(ctx, again, v.aad(name))
+		}
+	}
 	if errors.Is(err, wrap.ErrBox) || errors.Is(err, wrap.ErrNoKey) {
 		return nil, fmt.Errorf("%w: secret %s: %w", vault.ErrDamaged, name, err)
 	}
@@ -249,76 +263,4 @@ func (v *Vault) Beat(ctx context.Context, r vault.Report) (turn vault.Turn, err 
 		})
 	})
 	return turn, err
-}
-
-// Rewrap wraps the secrets that an older wrapping key wraps again with the newest one, and
-// says how many there were. A crash on the way leaves some of both, which both open.
-func (v *Vault) Rewrap(ctx context.Context) (n int, err error) {
-	newest, err := v.opt.Wrapper.Newest(ctx)
-	if err != nil {
-		return 0, err
-	}
-	var names []string
-	err = v.s.view(ctx, "secrets-to-rewrap", func(tx *pgdb.Tx) error {
-		names = nil
-		return tx.Each("secrets-to-rewrap", []any{v.opt.Purpose, newest}, func(r pgdb.Row) error {
-			var name string
-			err := r.Scan(&name)
-			names = append(names, name)
-			return err
-		})
-	})
-	if err != nil {
-		return 0, err
-	}
-	for _, name := range names {
-		done, err := v.rewrap(ctx, name)
-		if err != nil {
-			return n, fmt.Errorf("wrap secret %s again: %w", name, err)
-		}
-		if done {
-			n++
-		}
-	}
-	return n, nil
-}
-
-func (v *Vault) rewrap(ctx context.Context, name string) (done bool, err error) {
-	box, err := v.box(ctx, name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil // it was destroyed meanwhile
-	}
-	if err != nil {
-		return false, err
-	}
-	secret, err := v.opt.Wrapper.Unwrap(ctx, box, v.aad(name))
-	if err != nil {
-		return false, err
-	}
-	defer clear(secret)
-	fresh, err := v.opt.Wrapper.Wrap(ctx, secret, v.aad(name))
-	if err != nil {
-		return false, err
-	}
-	err = v.s.update(ctx, "rewrap", func(tx *pgdb.Tx) error {
-		n, err := tx.Exec("rewrap-secret", v.opt.Purpose, name, fresh.Key, fresh.Sealed, box.Key)
-		done = n == 1
-		return err
-	})
-	return done, err
-}
-
-// Wrappings says how many secrets each wrapping key wraps: one that wraps none may end.
-func (v *Vault) Wrappings(ctx context.Context) (secrets map[string]uint64, err error) {
-	err = v.s.view(ctx, "secrets-by-wrapping", func(tx *pgdb.Tx) error {
-		secrets = make(map[string]uint64)
-		return tx.Each("secrets-by-wrapping", []any{v.opt.Purpose}, func(r pgdb.Row) error {
-			var key string
-			var n uint64
-			err := r.Scan(&key, &n)
-			secrets[key] = n
-			return err
-		})
-	})
-	return secrets, err
 }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -218,8 +219,12 @@ func TestRewrap(t *testing.T) {
 	x.ok("CREATE TEMP TABLE backup AS SELECT * FROM secret")
 	wrapped := func(want map[string]uint64) {
 		t.Helper()
-		got, err := a.Wrappings(ctx)
+		list, err := v.secrets(t, v.files).Wrappings(ctx)
 		is(t, err, nil)
+		got := make(map[string]uint64)
+		for _, w := range list {
+			got[w.Key] = w.Secrets
+		}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("wrapped by %v, want %v", got, want)
 		}
@@ -257,6 +262,118 @@ func TestRewrap(t *testing.T) {
 		if got, err := a.Get(ctx, name); !errors.Is(err, wrap.ErrNoKey) {
 			t.Errorf("a backup's row opens with the keys of now: %q, %v", got, err)
 		}
+	}
+}
+
+// secrets opens those of all vaults.
+func (v *vaults) secrets(t *testing.T, w wrap.Wrapper) *postgres.Secrets {
+	t.Helper()
+	opt := options(v.Schema).Database
+	opt.Connection, opt.Connections = v.Service, 4
+	x, err := postgres.OpenSecrets(t.Context(), opt, w)
+	is(t, err, nil)
+	t.Cleanup(x.Close)
+	return x
+}
+
+// TestWrappingKeyEnds: a wrapping key ends when it wraps nothing, and from then on wraps
+// nothing, for a process that still has it for the newest too. Two wrap again at once, and
+// each secret is counted by one.
+func TestWrappingKeyEnds(t *testing.T) {
+	ctx, v := t.Context(), newVaults(t)
+	a := v.filled(t)
+	v.of = postgres.PurposeData
+	b := v.filled(t)
+	x := v.secrets(t, v.files)
+	old, err := v.files.Newest(ctx)
+	is(t, err, nil)
+	// What another machine wraps, which has the files of now and not those to come.
+	early, err := v.files.Wrap(ctx, []byte("secret of 00c"), nil)
+	is(t, err, nil)
+	stale := &stuck{Wrapper: v.files, newest: old, box: early}
+
+	is(t, x.End(ctx, old, time.Now()), postgres.ErrWraps)
+	_, err = v.files.Add(time.Unix(0, 0))
+	is(t, err, nil)
+	var counts [2]int
+	var wg sync.WaitGroup
+	for i := range counts {
+		y := v.secrets(t, v.files)
+		wg.Go(func() {
+			n, err := y.Rewrap(context.Background())
+			if counts[i] = n; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if counts[0]+counts[1] != 4 {
+		t.Errorf("%v secrets were wrapped again, want 4 in all", counts)
+	}
+	is(t, x.End(ctx, old, time.Now()), nil)
+	is(t, x.End(ctx, old, time.Now()), nil)
+	is(t, v.files.End(old), nil)
+	for _, at := range []*postgres.Vault{a, b} {
+		if got, err := at.Get(ctx, "00a"); err != nil || string(got) != "secret of 00a" {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+	// A process that has not got the newer key wraps nothing that would be lost.
+	late := v.with(t, stale)
+	is(t, late.Put(ctx, "00c", []byte("secret of 00c")), nil)
+	is(t, late.Save(ctx, []byte("state"), 1), wrap.ErrNoKey)
+	if _, version, err := late.State(ctx); version != 1 || err != nil {
+		t.Errorf("the state without its secret: version %d, %v", version, err)
+	}
+	if n, err := v.secrets(t, stale).Rewrap(ctx); n != 0 || !errors.Is(err, wrap.ErrNoKey) {
+		t.Errorf("wrapped back: %d, %v", n, err)
+	}
+	list, err := x.Wrappings(ctx)
+	is(t, err, nil)
+	for _, w := range list {
+		if ended := w.Key == old; w.Ended != ended || (w.Secrets == 0) != ended {
+			t.Errorf("%+v", w)
+		}
+	}
+	if len(list) != 2 {
+		t.Errorf("%+v", list)
+	}
+}
+
+// stuck is a wrapper that has one key for the newest, whatever was added since.
+type stuck struct {
+	wrap.Wrapper
+	newest string
+	box    wrap.Box
+}
+
+func (s *stuck) Newest(context.Context) (string, error) { return s.newest, nil }
+
+func (s *stuck) Wrap(context.Context, []byte, []byte) (wrap.Box, error) { return s.box, nil }
+
+// TestWrappingKeyRaces: of one who ends a wrapping key and one who writes a secret under it
+// either finds the other.
+func TestWrappingKeyRaces(t *testing.T) {
+	ctx, v := t.Context(), newVaults(t)
+	old, err := v.files.Newest(ctx)
+	is(t, err, nil)
+	a, x := v.with(t, v.files), v.secrets(t, v.files)
+	for i := range 20 {
+		name := fmt.Sprintf("%03x", i)
+		is(t, a.Put(ctx, name, []byte("secret")), nil)
+		var wg sync.WaitGroup
+		var saved, ended error
+		wg.Go(func() { saved = a.Save(context.Background(), nil, uint64(i)) })
+		wg.Go(func() { ended = x.End(context.Background(), old, time.Now()) })
+		wg.Wait()
+		if saved == nil && ended == nil {
+			t.Fatal("a key has ended that wraps a secret")
+		}
+		if ended == nil {
+			return // the secrets that it did not wrap were refused
+		}
+		is(t, ended, postgres.ErrWraps)
+		is(t, a.Keep(ctx, []string{"none"}, uint64(i+1)), nil)
 	}
 }
 

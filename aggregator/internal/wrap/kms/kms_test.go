@@ -5,31 +5,19 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/wrap"
 	"github.com/starling-agg/starling/aggregator/internal/wrap/kms"
+	"github.com/starling-agg/starling/aggregator/internal/wrap/kms/kmstest"
 	"github.com/starling-agg/starling/internal/service"
 )
 
-// profile writes a file of credentials.
-func profile(t testing.TB) service.Secret {
-	t.Helper()
-	name := filepath.Join(t.TempDir(), "credentials")
-	text := "[default]\naws_access_key_id = starling\naws_secret_access_key = Kaeru-tobikomu\n"
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return service.Secret(name)
-}
-
 func options(t testing.TB, endpoint string, keys ...string) kms.Options {
 	t.Helper()
-	return kms.Options{Endpoint: endpoint, Region: "eu-central-1", Keys: keys, Credentials: profile(t), Pause: time.Nanosecond}
+	return kms.Options{Endpoint: endpoint, Region: "eu-central-1", Keys: keys, Credentials: service.Secret(kmstest.Credentials(t)), Pause: time.Nanosecond}
 }
 
 func open(t testing.TB, opt kms.Options) *kms.Service {

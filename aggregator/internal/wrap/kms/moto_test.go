@@ -6,89 +6,24 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/wrap"
+	"github.com/starling-agg/starling/aggregator/internal/wrap/kms/kmstest"
 	"github.com/starling-agg/starling/aggregator/internal/wrap/wraptest"
 )
 
-// moto is the server that these tests start; test/kms/check installs it.
-var moto = flag.String("moto", "", "the program moto_server")
-
-// startMoto starts a key management service and says where it is.
-func startMoto(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
-	_, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(*moto, "-H", "127.0.0.1", "-p", port)
-	out, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
-	said := make([]byte, 0, 1<<12)
-	for buf := make([]byte, 1<<10); !bytes.Contains(said, []byte("Running on")); {
-		n, err := out.Read(buf)
-		if said = append(said, buf[:n]...); err != nil {
-			t.Fatalf("%v: %s", err, said)
-		}
-	}
-	go io.Copy(io.Discard, out)
-	return "http://" + addr
-}
-
-// newKey makes a key in the service.
-func newKey(t testing.TB, endpoint string) string {
-	t.Helper()
-	var made struct {
-		KeyMetadata struct {
-			KeyID string `json:"KeyId"`
-		}
-	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, endpoint, strings.NewReader("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/x-amz-json-1.1")
-	req.Header.Set("X-Amz-Target", "TrentService.CreateKey")
-	// It looks for the service in the scope, and at no signature.
-	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential=starling/20260101/eu-central-1/kms/aws4_request, SignedHeaders=host, Signature=00")
-	answer, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	if err := json.NewDecoder(answer.Body).Decode(&made); err != nil || made.KeyMetadata.KeyID == "" {
-		t.Fatalf("%+v, %v", made, err)
-	}
-	return made.KeyMetadata.KeyID
-}
-
 // TestKMS: a server that is not ours keeps the contract, and keys rotate.
 func TestKMS(t *testing.T) {
-	ctx, endpoint := t.Context(), startMoto(t)
-	first, second := newKey(t, endpoint), newKey(t, endpoint)
+	ctx, endpoint := t.Context(), kmstest.Start(t)
+	first, second := kmstest.NewKey(t, endpoint), kmstest.NewKey(t, endpoint)
 	before := open(t, options(t, endpoint, first))
 	wraptest.Run(t, before, 24, true)
 	old, err := before.Wrap(ctx, []byte("s"), []byte("aad"))
@@ -114,8 +49,8 @@ func TestKMS(t *testing.T) {
 // TestLyingKMS: a service between that hands out the ciphertext of something else, is
 // slow, or fails for a while.
 func TestLyingKMS(t *testing.T) {
-	endpoint := startMoto(t)
-	key := newKey(t, endpoint)
+	endpoint := kmstest.Start(t)
+	key := kmstest.NewKey(t, endpoint)
 	target, err := url.Parse(endpoint)
 	if err != nil {
 		t.Fatal(err)

@@ -464,6 +464,15 @@ CREATE TABLE secret (
 ALTER TABLE secret ALTER COLUMN box SET STORAGE EXTERNAL;
 GRANT SELECT, INSERT, UPDATE (wrapping, box), DELETE ON secret TO :service;
 
+-- Wrapping keys that have ended: no secret is wrapped by one, nor ever will be. Who ends one
+-- holds the rows of vault, which whoever writes a secret holds too, so that none comes
+-- behind the look.
+CREATE TABLE wrapping_end (
+  wrapping text   PRIMARY KEY CHECK (length(wrapping) BETWEEN 1 AND 256),
+  at       bigint NOT NULL
+);
+GRANT SELECT, INSERT ON wrapping_end TO :service;
+
 -- Replicas that live, by what they said last: which version they have taken over, proofs of
 -- the secrets that they hold, and the names, with a comma between, of those that are in use.
 CREATE TABLE replica (

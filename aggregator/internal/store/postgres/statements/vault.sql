@@ -17,7 +17,8 @@ UPDATE vault_mark SET version = $2 WHERE purpose = $1 AND version < $2
 SELECT 1 FROM vault WHERE purpose = $1 AND version = $2 FOR UPDATE
 
 -- name: put-secret
-INSERT INTO secret (purpose, name, wrapping, box, made) VALUES ($1, $2, $3, $4, $5)
+INSERT INTO secret (purpose, name, wrapping, box, made)
+SELECT $1::smallint, $2, $3, $4, $5 WHERE NOT EXISTS (SELECT 1 FROM wrapping_end WHERE wrapping = $3)
 
 -- name: secret
 SELECT wrapping, box FROM secret WHERE purpose = $1 AND name = $2
@@ -28,14 +29,32 @@ SELECT name FROM secret WHERE purpose = $1 ORDER BY name
 -- name: drop-secrets
 DELETE FROM secret WHERE purpose = $1 AND name <> ALL (string_to_array($2, ','))
 
--- name: secrets-by-wrapping
-SELECT wrapping, count(*) FROM secret WHERE purpose = $1 GROUP BY wrapping ORDER BY wrapping
-
 -- name: secrets-to-rewrap
 SELECT name FROM secret WHERE purpose = $1 AND wrapping <> $2 ORDER BY name
 
 -- name: rewrap-secret
 UPDATE secret SET wrapping = $3, box = $4 WHERE purpose = $1 AND name = $2 AND wrapping = $5
+  AND NOT EXISTS (SELECT 1 FROM wrapping_end WHERE wrapping = $3)
+
+-- name: hold-vault
+SELECT 1 FROM vault WHERE purpose = $1 FOR KEY SHARE
+
+-- name: hold-vaults-alone
+SELECT purpose FROM vault ORDER BY purpose FOR UPDATE
+
+-- name: secrets-of-wrapping
+SELECT count(*) FROM secret WHERE wrapping = $1
+
+-- name: wrappings
+SELECT coalesce(s.wrapping, e.wrapping), coalesce(s.n, 0), e.wrapping IS NOT NULL
+FROM (SELECT wrapping, count(*) AS n FROM secret GROUP BY wrapping) AS s FULL JOIN wrapping_end AS e ON e.wrapping = s.wrapping
+ORDER BY 1
+
+-- name: wrapping-ended
+SELECT 1 FROM wrapping_end WHERE wrapping = $1
+
+-- name: end-wrapping
+INSERT INTO wrapping_end (wrapping, at) VALUES ($1, $2) ON CONFLICT (wrapping) DO NOTHING
 
 -- name: lead-vault
 UPDATE vault SET maker = $2, until = $4 WHERE purpose = $1 AND (maker = $2 OR until < $3)
