@@ -194,6 +194,31 @@ func TestJanusDeleted(t *testing.T) {
 	}
 }
 
+// TestJanusForgone: a collection that is given up before its request has come, which was
+// held up on its way, is not opened by it.
+func TestJanusForgone(t *testing.T) {
+	for _, mode := range []dap.BatchMode{dap.TimeInterval, dap.LeaderSelected} {
+		p := newPair(t, setup{mode: mode, dialect: &framedAsJanus})
+		q := p.query()
+		location := dap.CreationPathOf(p.id, dap.CollectionJobsResource,
+			p.dialect.ChooseID(p.id, dap.CollectionJobsResource, must(q.Append(nil)), []byte{p.names}))
+		for range 2 {
+			p.refused(p.call("DELETE", p.leaderURL, location, "", collectorToken, nil), "", 404)
+		}
+		p.accept(p.reports(12)...)
+		p.step()
+		p.refused(p.ask(q), "", 404)
+		p.step()
+		if c := p.leaderTask().Counts; c.Collected != 0 || c.Aggregated != 12 {
+			t.Errorf("%v: %+v", mode, c)
+		}
+		p.anew()
+		if resp, _ := p.collect(q); resp.ReportCount != 12 {
+			t.Errorf("%v: %d reports under another name", mode, resp.ReportCount)
+		}
+	}
+}
+
 // TestJanusHostile: what no peer of the framing says is refused and changes nothing.
 func TestJanusHostile(t *testing.T) {
 	p := newPair(t, setup{dialect: &framedAsJanus})

@@ -160,6 +160,9 @@ func (l *Leader) getCollection(r *edge.Request) error {
 // that gives up a question for want of an answer says so by If-None-Match: *, and then a
 // job that has its answer stays too.
 func (l *Leader) deleteCollection(r *edge.Request) error {
+	if err := l.forgo(r); err != nil {
+		return err
+	}
 	res, err := l.collection(r)
 	if err != nil {
 		return err
@@ -182,4 +185,19 @@ func (l *Leader) deleteCollection(r *edge.Request) error {
 	l.notes.forget(res.ID)
 	l.asked.forget(res.ID)
 	return r.Empty(http.StatusNoContent, 0)
+}
+
+// forgo remembers that nobody wants a collection whose request may still be under way,
+// where the collector chose its id and so can give it up before it is there: once it came
+// it would take a batch for nobody, or stand before all later ones of its task.
+func (l *Leader) forgo(r *edge.Request) error {
+	id, ok := r.ResourceID()
+	if !ok || r.Task.Dialect.CreationMethod() != http.MethodPut || dap.CheckChosenID(id) != nil {
+		return nil
+	}
+	err := l.store.Forgo(r.Context(), r.Task.ID, id)
+	if errors.Is(err, store.ErrTaken) || errors.Is(err, store.ErrNotFound) {
+		return nil // it is there, or its task is not
+	}
+	return err
 }

@@ -19,7 +19,7 @@ import (
 var failpoints = map[string][]string{
 	"leader": slices.Concat(leader.FailpointNames(), disk.LogFailpoints(), segmentPoints, runPoints, transactions(
 		"open", "put-task", "begin-logs", "commit-log", "forget-log", "claim-jobs", "save-sent", "retry-job", "finish-job",
-		"create-resource", "delete-resource", "fail-resource", "drain", "freeze", "release", "merge-runs", "add-refused",
+		"create-resource", "delete-resource", "forgo-collection", "fail-resource", "drain", "freeze", "release", "merge-runs", "add-refused",
 		"note-data-key", "retire-task", "sweep-task", "drop-tombstones", "save-time", "note-keys"), noisePoints, buryPoints),
 	"helper": slices.Concat(helper.FailpointNames(), runPoints, transactions(
 		"open", "put-task", "create-resource", "delete-resource", "fail-resource", "commit-job", "advance-job", "release",
@@ -102,7 +102,7 @@ func (w *world) tour() {
 		}
 	}
 	for _, op := range []func(*world){
-		ask(1), ask(2), // they compete: one of them fails
+		(*world).opForgo, ask(1), ask(2), // they compete: one of them fails
 		upload(good, early, badLeader, badHelper), upload(badProof, badShare),
 		func(w *world) { w.upload(w.oracle.reports[:min(3, len(w.oracle.reports))]) }, // replays
 		func(w *world) {

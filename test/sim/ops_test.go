@@ -213,6 +213,29 @@ func (w *world) opDelete() {
 	}
 }
 
+// opForgo gives up a collection before its request has come, and then has that come, where
+// the collector chooses its id.
+func (w *world) opForgo() {
+	if w.cfg.framing != dap.Janus {
+		return
+	}
+	req := dap.CollectionJobReq{Query: dap.Query{Mode: w.cfg.mode}}
+	if w.cfg.mode == dap.TimeInterval {
+		req.Query.Interval = dap.Interval{Start: must(dap.TimePrecision(precision).At(w.start)), Duration: 1}
+	}
+	body := must(req.Append(nil))
+	id := w.cfg.framing.ChooseID(w.taskID, dap.CollectionJobsResource, body, []byte("given up"))
+	u := must(url.Parse(leaderURL + "/" + dap.CreationPathOf(w.taskID, dap.CollectionJobsResource, id)))
+	header := http.Header{"Authorization": {"Bearer " + collectorToken}, "Content-Type": {dap.ContentType(dap.MediaCollectionJobReq)}}
+	if a, err := w.net.deliver(&message{to: w.leader, method: http.MethodDelete, url: u, header: header}); err != nil || a.status >= 500 {
+		return // it may have been lost
+	}
+	a, err := w.net.deliver(&message{to: w.leader, method: http.MethodPut, url: u, body: body, header: header})
+	if err == nil && a.status != http.StatusNotFound {
+		w.oracle.violate("a collection that was given up is opened: status %d", a.status)
+	}
+}
+
 // opResend repeats a message of the past, to whoever serves now.
 func (w *world) opResend() {
 	if m := w.net.recall(); m != nil {

@@ -89,6 +89,7 @@ func TestFound(t *testing.T) {
 		"reports of which some were refused come again, their job is kept":  5789,
 		"a collection is deleted while its batch is being released":         211,
 		"of two correlated rounds asked for, the longer is looked at first": 150,
+		"a collection is deleted, and then asked for":                       6325,
 	} {
 		t.Run(name, func(t *testing.T) { try(t, draw(seed)) })
 	}

@@ -104,6 +104,10 @@ type Leader interface {
 	// Withdraw is Delete of a collection that has no answer; one that is Ready is ErrBusy
 	// too: its batch is never released again.
 	Withdraw(ctx context.Context, task dap.TaskID, id string) error
+	// Forgo has no collection come under an id that a collector chose, and gave up before
+	// its request had come: Create is ErrDeleted from then on, whatever the body. ErrTaken
+	// if a collection has that id, which can be deleted.
+	Forgo(ctx context.Context, task dap.TaskID, id string) error
 	// Levels counts what waits and does not get on, over all tasks.
 	Levels(ctx context.Context) (Levels, error)
 }

@@ -57,8 +57,8 @@ type Resources interface {
 	// Create finds the live resource of this body or makes it, Pending. made says which.
 	// keep stores the body too. Where the peer chose the id, it finds the live resource
 	// of that id; ErrTaken if that has another body, and ErrDeleted where a collection of
-	// that id and body was deleted: a duplicate that comes late would take a batch for
-	// somebody who does not ask for it any more. ErrFull if it would make more than
+	// that id and body was deleted, or [Leader.Forgo] had the id: a request that comes late
+	// would take a batch for somebody who does not ask for it any more. ErrFull if it would make more than
 	// MaxPending collections of the task wait. A time-interval collection or share request
 	// that overlaps a closed batch is ErrOverlap.
 	Create(ctx context.Context, kind Kind, task dap.TaskID, id string, body []byte, keep bool, sel *Selection, now time.Time) (r *Resource, made bool, err error)

@@ -463,6 +463,7 @@ func TestHolds(t *testing.T) {
 	}
 	_, _, err = l.next().Drain(ctx, b)
 	is(t, err, store.ErrBusy)
+	is(t, l.next().Forgo(ctx, task.ID, a.ID), store.ErrTaken)
 	is(t, l.next().Withdraw(ctx, task.ID, a.ID), nil)
 	is(t, l.next().Withdraw(ctx, task.ID, a.ID), store.ErrNotFound)
 	l.upload(task, 9, 5, 5)

@@ -255,6 +255,38 @@ func (s *Store) Freeze(ctx context.Context, in *store.Resource, sel store.Select
 	return out, nil
 }
 
+// forgone says whether an id was given up before its request had come: then it is counted
+// as deleted with an empty body, which no collection has.
+func (t *task) forgone(tx *pgdb.Tx, id string) (deleted uint64, err error) {
+	digest := store.Identity(id, nil)
+	var answered bool
+	_, err = tx.One("generation", []any{t.row, int(store.KindCollection), digest[:]}, &deleted, &answered)
+	return deleted, err
+}
+
+// Forgo has no collection come under an id; see [store.Leader]. It takes turns with Create.
+func (s *Store) Forgo(ctx context.Context, task dap.TaskID, id string) error {
+	return s.update(ctx, "forgo-collection", func(tx *pgdb.Tx) error {
+		t, err := live(tx, inTurn, task)
+		if err != nil {
+			return err
+		}
+		_, there, err := findResource(tx, t, store.KindCollection, "find-resource", id)
+		if err == nil && there {
+			err = store.ErrTaken
+		}
+		if err != nil {
+			return err
+		}
+		if n, err := t.forgone(tx, id); n > 0 || err != nil {
+			return err
+		}
+		digest := store.Identity(id, nil)
+		_, err = tx.Exec("count-deleted", t.row, int(store.KindCollection), digest[:], false)
+		return err
+	})
+}
+
 // Withdraw deletes a collection that has no answer; see [store.Leader].
 func (s *Store) Withdraw(ctx context.Context, task dap.TaskID, id string) error {
 	return s.drop(ctx, store.KindCollection, task, id, true)

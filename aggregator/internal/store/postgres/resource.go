@@ -144,8 +144,15 @@ func (s *Store) Create(ctx context.Context, kind store.Kind, task dap.TaskID, id
 			if _, err := tx.One("generation", []any{t.row, int(kind), digest[:]}, &generation, &answered); err != nil {
 				return err
 			}
-			if kind == store.KindCollection && id != "" && generation > 0 {
-				return store.ErrDeleted
+			if kind == store.KindCollection && id != "" {
+				if generation == 0 {
+					if generation, err = t.forgone(tx, id); err != nil {
+						return err
+					}
+				}
+				if generation > 0 {
+					return store.ErrDeleted
+				}
 			}
 			name := id
 			if name == "" {

@@ -151,8 +151,15 @@ func (s *Store) Create(ctx context.Context, kind store.Kind, task dap.TaskID, id
 			if _, err := tx.One("generation", []any{t.row, int(kind), digest[:]}, &generation, &answered); err != nil {
 				return err
 			}
-			if kind == store.KindCollection && id != "" && generation > 0 {
-				return store.ErrDeleted
+			if kind == store.KindCollection && id != "" {
+				if generation == 0 {
+					if generation, err = t.forgone(tx, id); err != nil {
+						return err
+					}
+				}
+				if generation > 0 {
+					return store.ErrDeleted
+				}
 			}
 			id := id
 			if id == "" {
@@ -253,6 +260,38 @@ func (s *Store) Delete(ctx context.Context, kind store.Kind, task dap.TaskID, id
 // Withdraw implements [store.Leader].
 func (s *Store) Withdraw(ctx context.Context, task dap.TaskID, id string) error {
 	return s.drop(ctx, store.KindCollection, task, id, true)
+}
+
+// forgone says whether an id was given up before its request had come: then it is counted
+// as deleted with an empty body, which no collection has.
+func (t *task) forgone(tx *database.Tx, id string) (deleted uint64, err error) {
+	digest := store.Identity(id, nil)
+	var answered bool
+	_, err = tx.One("generation", []any{t.row, int(store.KindCollection), digest[:]}, &deleted, &answered)
+	return deleted, err
+}
+
+// Forgo implements [store.Leader].
+func (s *Store) Forgo(ctx context.Context, task dap.TaskID, id string) error {
+	t, err := s.live(task)
+	if err != nil {
+		return err
+	}
+	return s.update(ctx, "forgo-collection", func(tx *database.Tx) error {
+		_, there, err := findResource(tx, t, store.KindCollection, "find-resource", id)
+		if err == nil && there {
+			err = store.ErrTaken
+		}
+		if err != nil {
+			return err
+		}
+		if n, err := t.forgone(tx, id); n > 0 || err != nil {
+			return err
+		}
+		digest := store.Identity(id, nil)
+		_, err = tx.Exec("count-deleted", t.row, int(store.KindCollection), digest[:], false)
+		return err
+	})
 }
 
 // drop is Delete, or with unanswered Withdraw.

@@ -27,7 +27,7 @@ var transactionOf = map[string]string{
 	"QuarantineJob": "quarantine-job", "ParkJob": "park-job", "RetryJob": "retry-job", "Bury": "drop-tombstones", "Create": "create-resource",
 	"Drain": "drain", "Freeze": "freeze", "Release": "release", "Delete": "delete-resource", "Withdraw": "delete-resource",
 	"Fail": "fail-resource", "CommitJob": "commit-job", "Advance": "advance-job", "AddRefused": "add-refused", "Retire": "retire-task",
-	"Sweep": "sweep-task", "Register": "register", "CloseTask": "close-task",
+	"Sweep": "sweep-task", "Forgo": "forgo-collection", "Register": "register", "CloseTask": "close-task",
 }
 
 // testAskedAgain: every call took place, and its caller, who did not hear of it, makes it
@@ -170,6 +170,7 @@ func testAskedAgain(t *testing.T, h Harness, lost bool) {
 	do("Delete", store.ErrNotFound, func() error { return w.Store.Delete(ctx, r.Kind, lead.ID, r.ID) })
 	second, third := w.Ask(lead, "second", Interval(12, 1)), w.Ask(lead, "third", Interval(13, 1))
 	do("Withdraw", store.ErrNotFound, func() error { return w.Store.Withdraw(ctx, lead.ID, second.ID) })
+	do("Forgo", nil, func() error { return w.Store.Forgo(ctx, lead.ID, "chosen") })
 	do("Fail", nil, func() error { return w.Store.Fail(ctx, third, &dap.Problem{Type: dap.ProblemBatchInvalid}) })
 
 	job := w.job(help, "job")

@@ -19,6 +19,7 @@ func init() {
 	tests["FrozenIsNotDeleted"] = testFrozenIsNotDeleted
 	tests["OverlapIsRefused"] = testOverlapIsRefused
 	tests["DeletedBodies"] = testDeletedBodies
+	tests["ForgoneIDs"] = testForgoneIDs
 	tests["ReleaseOnce"] = testReleaseOnce
 	tests["HugeInterval"] = testHugeInterval
 	tests["LeaderSelectedHolds"] = testLeaderSelectedHolds
@@ -300,6 +301,31 @@ func testDeletedBodies(t *testing.T, h Harness) {
 	if err := dap.CheckResourceID(x.ID); err != nil {
 		t.Fatal(err)
 	}
+	w.Audit()
+}
+
+// testForgoneIDs: what was given up before it came never comes, under whatever body, and
+// nothing else is in its way.
+func testForgoneIDs(t *testing.T, h Harness) {
+	ctx := context.Background()
+	task, other := Task(t, dap.TimeInterval, 1), Task(t, dap.TimeInterval, 7)
+	w := NewWorld(t, h, task, other)
+	create := func(task *store.Task, id, body string) error {
+		_, _, err := w.Store.Create(ctx, store.KindCollection, task.ID, id, []byte(body), true, Interval(10, 1), w.Now)
+		return err
+	}
+	w.ok(w.Store.Forgo(ctx, task.ID, "given up"))
+	w.Reopen(t)
+	w.ok(w.Store.Forgo(ctx, task.ID, "given up"))
+	for _, body := range []string{"ask", "ask otherwise"} {
+		w.is(create(task, "given up", body), store.ErrDeleted)
+	}
+	w.ok(create(other, "given up", "ask"))
+	w.ok(create(task, "wanted", "ask"))
+	w.is(w.Store.Forgo(ctx, task.ID, "wanted"), store.ErrTaken)
+	w.ok(create(task, "wanted", "ask")) // finds it
+	w.ok(w.Store.Delete(ctx, store.KindCollection, task.ID, "wanted"))
+	w.is(create(task, "wanted", "ask"), store.ErrDeleted)
 	w.Audit()
 }
 

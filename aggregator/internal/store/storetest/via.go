@@ -193,6 +193,10 @@ func (v *via) Withdraw(ctx context.Context, task dap.TaskID, id string) error {
 	return v.do("Withdraw", func(e store.Engine) error { return e.Withdraw(ctx, task, id) })
 }
 
+func (v *via) Forgo(ctx context.Context, task dap.TaskID, id string) error {
+	return v.do("Forgo", func(e store.Engine) error { return e.Forgo(ctx, task, id) })
+}
+
 func (v *via) Levels(ctx context.Context) (store.Levels, error) {
 	return one(v, "Levels", func(e store.Engine) (store.Levels, error) { return e.Levels(ctx) })
 }
