@@ -30,6 +30,7 @@ type leader struct {
 	t       *testing.T
 	schema  *pgtest.Schema
 	objects *payloadtest.Mem
+	faults  *payloadtest.Faults // before them
 	all     [2]*postgres.Store
 	intakes [2]*segment.Intake
 	tasks   []*store.Task
@@ -50,7 +51,7 @@ func newLeader(t *testing.T, tasks ...*store.Task) *leader {
 
 func leaderOf(t *testing.T, s *pgtest.Schema, tasks ...*store.Task) *leader {
 	t.Helper()
-	l := &leader{t: t, schema: s, objects: payloadtest.NewMem(), tasks: tasks, now: storetest.Epoch, keys: keys, most: store.Most{Bytes: 1 << 20, Reports: 100}}
+	l := &leader{t: t, schema: s, objects: payloadtest.NewMem(), faults: payloadtest.NewFaults(1), tasks: tasks, now: storetest.Epoch, keys: keys, most: store.Most{Bytes: 1 << 20, Reports: 100}}
 	for i := range l.all {
 		l.open(i, time.Nanosecond)
 	}
@@ -67,7 +68,7 @@ func (l *leader) open(i int, grave time.Duration) {
 	opt := options(l.schema)
 	_, err := postgres.Migrate(l.t.Context(), opt.Database, false)
 	is(l.t, err, nil)
-	opt.Role, opt.Party, opt.Objects, opt.Grave, opt.Keys = dap.RoleLeader, "https://leader.example/", l.objects, grave, l.keys
+	opt.Role, opt.Party, opt.Objects, opt.Grave, opt.Keys = dap.RoleLeader, "https://leader.example/", l.faults.Wrap(l.objects), grave, l.keys
 	opt.Database.Connection, opt.Database.Connections = l.schema.Service, 6
 	e, err := postgres.Open(l.t.Context(), opt)
 	is(l.t, err, nil)
@@ -76,7 +77,7 @@ func (l *leader) open(i int, grave time.Duration) {
 		is(l.t, e.PutTask(l.t.Context(), task), nil)
 	}
 	l.all[i] = e
-	l.intakes[i], err = segment.NewIntake(e, segment.IntakeOptions{Objects: l.objects, RowBytes: rowBytes, Delay: time.Nanosecond})
+	l.intakes[i], err = segment.NewIntake(e, segment.IntakeOptions{Objects: opt.Objects, RowBytes: rowBytes, Delay: time.Nanosecond})
 	is(l.t, err, nil)
 }
 
