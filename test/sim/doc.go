@@ -54,6 +54,13 @@
 // that the rule names; that releases come in the order of time; and that a result without
 // the noise that both keep is again zeros and ones.
 //
+// With the tag postgres there are worlds whose helper is two or three processes on one
+// PostgreSQL ([TestReplicas]): requests go to any of them, one stops between two of its
+// transactions while others go on, some are killed and never come back. On their lines to
+// the server connections break before a COMMIT, after it and during it, conflicts and
+// deadlocks are said to be there, and in some worlds the server is killed. The leader has
+// the embedded engine.
+//
 // # Reproducing
 //
 // All randomness, that of crypto/rand included, comes from the seed, and all goroutines

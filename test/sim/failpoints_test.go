@@ -40,6 +40,11 @@ var (
 	buryPoints  = []string{"store.bury.after-remove"}
 )
 
+// replicaPoints are those of a helper's replica on PostgreSQL.
+var replicaPoints = slices.Concat(helper.FailpointNames(), transactions(
+	"open", "put-task", "create-resource", "delete-resource", "fail-resource", "take-off", "commit-job", "advance-job", "release", "merge-runs",
+	"merge-parts", "sum-tallies", "note-data-key", "save-vault", "beat", "retire-task", "sweep-task", "save-time", "note-keys"))
+
 // transactions are the failpoints of the store's transactions.
 func transactions(names ...string) (points []string) {
 	for _, n := range names {

@@ -44,11 +44,12 @@ func (m *message) name() string {
 // themselves, which is no resource of DAP's.
 func compares(m *message) bool { return strings.Contains(m.url.Path, "/starling_") }
 
-// An answer is what a server said. lost means that its power went before it had said it.
+// An answer is what a server said.
 type answer struct {
 	status int
 	header http.Header
 	body   []byte
+	by     *life
 }
 
 // network carries messages between the parties, badly while faults is set.
@@ -134,7 +135,7 @@ func (n *network) carry(m *message) (*answer, error) {
 		return nil, errTimeout
 	case fate < 12:
 		n.w.logf("net: a proxy answers %s", m.name())
-		return &answer{http.StatusBadGateway, http.Header{"Content-Type": {"text/html"}}, []byte("<html>")}, nil
+		return &answer{status: http.StatusBadGateway, header: http.Header{"Content-Type": {"text/html"}}, body: []byte("<html>")}, nil
 	}
 	a, err := n.deliver(m)
 	if err != nil {
@@ -210,8 +211,8 @@ func (n *network) recall() *message {
 // deliver hands a message to whatever life its server has now. The oracle sees every
 // answer, also those that get lost.
 func (n *network) deliver(m *message) (*answer, error) {
-	l := m.to.life.Load()
-	if l == nil || !l.alive.Load() {
+	l := n.w.serving(m.to)
+	if l == nil {
 		return nil, errRefused
 	}
 	l.requests.Add(1)
@@ -231,7 +232,7 @@ func (n *network) deliver(m *message) (*answer, error) {
 		n.w.oracle.unanswered(m)
 		return nil, errReset
 	}
-	a := &answer{rec.Code, rec.Header(), rec.Body.Bytes()}
+	a := &answer{status: rec.Code, header: rec.Header(), body: rec.Body.Bytes(), by: l}
 	if n.forge != nil {
 		n.forge(m, a)
 	}

@@ -79,6 +79,7 @@ type life struct {
 	audited  int            // writes to the disk before the last audit
 	requests sync.WaitGroup // being answered
 	cancel   func()         // ends its workers, in lively worlds
+	cut      func()         // ends its way to a database; nil where it has none
 	workers  sync.WaitGroup
 }
 
@@ -106,6 +107,9 @@ func (c *crash) String() string {
 func (l *life) lose() {
 	l.alive.Store(false)
 	l.disk.Cut()
+	if l.cut != nil {
+		l.cut()
+	}
 }
 
 // set arms a crash in this life.
@@ -190,6 +194,9 @@ func (n *node) start() {
 			l.work()
 			n.life.Store(l)
 			n.w.logf("%s: up", n.name)
+			if n.w.up != nil {
+				n.w.up(l)
+			}
 			return
 		}
 		if err == nil {
@@ -214,6 +221,11 @@ func (n *node) fall(down time.Duration) {
 	l.lose()
 	n.life.Store(nil)
 	n.disk, n.due = l.disk.Crash(), time.Now().Add(down)
+	if l.cut != nil && n.w.rng.IntN(2) == 0 { // it never comes back, and another machine takes its place
+		n.disk = disktest.NewMem(n.w.rng.Uint64())
+		must(0, disk.MakeDirs(n.disk, "record"))
+		n.w.logf("%s: another machine", n.name)
+	}
 	n.w.dead = append(n.w.dead, l)
 	n.w.logf("%s: down", n.name)
 }
@@ -317,10 +329,13 @@ func (w *world) newLeader(l *life) (service, error) {
 func (w *world) newHelper(l *life) (service, error) {
 	opt := helper.Options{
 		Options: aggregator.Options{
-			Base: helperURL, Tasks: []aggregator.Task{w.helper.task()}, Keys: w.helperKeys, KeySchedule: w.schedule(keyDelay), FS: l.fs(), Record: l.record(),
+			Base: helperURL, Tasks: []aggregator.Task{l.task()}, Keys: w.helperKeys, KeySchedule: w.schedule(keyDelay), FS: l.fs(), Record: l.record(),
 			Clock: l.clock, Idle: idle, Limits: limits, Failpoints: l.fail, Retention: retention,
 		},
 		Deferred: w.cfg.deferred,
+	}
+	if w.reach != nil {
+		opt.Database, l.cut = w.reach(l)
 	}
 	s, err := helper.New(w.opening(), opt)
 	if err != nil {

@@ -24,7 +24,7 @@ type op struct {
 var ops = []op{
 	{20, (*world).opUpload, true},
 	{16, func(w *world) { w.leader.step() }, true},
-	{10, func(w *world) { w.helper.step() }, true},
+	{10, (*world).stepHelper, true},
 	{12, (*world).opWait, true},
 	{12, (*world).opCollect, true},
 	{8, (*world).opPoll, true},
@@ -79,7 +79,7 @@ func (w *world) interleave() {
 // would while the leader, whose step is one of ours, waits for it.
 func (w *world) work(m *message) {
 	if !w.cfg.lively && m.to == w.helper && w.cfg.deferred == helper.Always {
-		w.helper.step()
+		w.stepHelper()
 	}
 }
 
@@ -254,21 +254,38 @@ func (w *world) opDeliver() {
 	w.logf("net: %s at last: %v", m.name(), err)
 }
 
+// anyNode draws one.
+func (w *world) anyNode() *node {
+	all := w.nodes()
+	return all[w.rng.IntN(len(all))]
+}
+
+// points are the failpoints of a node.
+func (w *world) points(n *node) []string {
+	switch {
+	case n == w.leader:
+		return failpoints["leader"]
+	case w.reach != nil:
+		return replicaPoints
+	}
+	return failpoints["helper"]
+}
+
 // opPower takes the power from a machine.
 func (w *world) opPower() {
-	if n := w.nodes()[w.rng.IntN(2)]; n.life.Load() != nil {
+	if n := w.anyNode(); n.life.Load() != nil {
 		n.fall(time.Duration(w.rng.IntN(90)) * time.Second)
 	}
 }
 
 // opArm arms a fault at some failpoint that is known, or at some call of the disk.
 func (w *world) opArm() {
-	n := w.nodes()[w.rng.IntN(2)]
+	n := w.anyNode()
 	c := &crash{node: n.name, skip: w.rng.IntN(3), soft: w.rng.IntN(4) == 0}
 	if w.rng.IntN(3) == 0 {
 		c.skip = w.rng.IntN(80)
 	} else {
-		points := failpoints[n.name]
+		points := w.points(n)
 		if w.cfg.rotate {
 			points = slices.Concat(points, keyset.FailpointNames())
 		}
@@ -283,7 +300,7 @@ func (w *world) opArm() {
 // opStop restarts a service as an operator does.
 func (w *world) opStop() {
 	w.bury()
-	if n := w.nodes()[w.rng.IntN(2)]; n.life.Load() != nil && n.life.Load().alive.Load() {
+	if n := w.anyNode(); n.life.Load() != nil && n.life.Load().alive.Load() {
 		n.stop()
 	}
 }
@@ -330,8 +347,9 @@ func (w *world) opForgeShare() {
 
 // play runs the world to its end, or to its first violation.
 func (w *world) play() {
-	w.leader.start()
-	w.helper.start()
+	for _, n := range w.nodes() {
+		n.start()
+	}
 	if w.failed() {
 		return
 	}
@@ -341,7 +359,7 @@ func (w *world) play() {
 	if w.cfg.tour {
 		w.tour()
 	} else {
-		w.net.faults.Store(true)
+		w.trouble(true)
 		for i := range w.cfg.ops {
 			if w.cfg.damage && i >= w.cfg.ops/2 {
 				w.opDamage()
@@ -356,6 +374,14 @@ func (w *world) play() {
 	}
 	if !w.failed() {
 		w.endKeys()
+	}
+}
+
+// trouble begins or ends what goes wrong between machines.
+func (w *world) trouble(on bool) {
+	w.net.faults.Store(on)
+	if w.quiet != nil {
+		w.quiet(!on)
 	}
 }
 
@@ -408,7 +434,7 @@ func (w *world) rest() {
 			w.oracle.violate("the leader does not come back")
 		}
 		t := w.oracle.status(w.leader.life.Load())
-		if t == nil || w.helper.life.Load() == nil {
+		if t == nil || len(w.lives(w.helper)) == 0 {
 			time.Sleep(time.Second)
 			continue
 		}
@@ -449,7 +475,7 @@ func (w *world) revive() {
 // batch that has reports, filled up to its minimum.
 func (w *world) end() {
 	w.logf("the faults end")
-	w.net.faults.Store(false)
+	w.trouble(false)
 	w.crashes = nil
 	for _, n := range w.nodes() {
 		n.arm = nil

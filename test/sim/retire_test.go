@@ -73,7 +73,7 @@ func (w *world) retire() {
 			w.oracle.violate("the task is not retired in the end")
 		case time.Now().Before(due) && retired > 0:
 			w.oracle.violate("retired before the retention has passed")
-		case retired == 2 && time.Now().After(due.Add(2*maxBackOff)):
+		case retired == len(w.nodes()) && time.Now().After(due.Add(2*maxBackOff)):
 			w.forgotten(before)
 			return
 		}

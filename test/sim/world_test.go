@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -67,7 +68,8 @@ type config struct {
 	series   bool          // both servers add noise that is correlated over releases
 	// leader and helper make and destroy their keys by themselves, and clients follow
 	// them
-	rotate bool
+	rotate   bool
+	replicas int // of the helper, on one database; 0 is one that has its store to itself
 	// the fixed list of operations that passes every failpoint, on a good network
 	tour    bool
 	crashes []*crash // armed from the beginning until they strike
@@ -116,13 +118,20 @@ func draw(seed uint64) config {
 // two share of a task and its reports is aggregatortest.Task; one harness for both would
 // have every member twice.
 type world struct {
-	cfg     config
-	rng     *rand.Rand
-	start   time.Time
-	oracle  *oracle
-	net     *network
-	leader  *node
-	helper  *node
+	cfg    config
+	rng    *rand.Rand
+	start  time.Time
+	oracle *oracle
+	net    *network
+	leader *node
+	helper *node // or its first replica
+	others []*node
+	// reach lays a way to the database of the helper's replicas for one life, and says how to
+	// cut it. nil where each node has a store of its own.
+	reach   func(*life) (d *aggregator.Database, cut func())
+	up      func(*life) // is told of each life that has begun; may be nil
+	quiet   func(bool)  // begins or ends what goes wrong at the database; may be nil
+	over    func()      // is called in the end; may be nil
 	client  *client.Client
 	dead    []*life // to be closed
 	depth   int     // of operations within operations
@@ -196,10 +205,14 @@ func newWorld(cfg config) *world {
 	}))
 	w.leader = &node{w: w, name: "leader", disk: disktest.NewMem(2 * cfg.seed)}
 	w.helper = &node{w: w, name: "helper", disk: disktest.NewMem(2*cfg.seed + 1)}
+	for n := 1; n < cfg.replicas; n++ {
+		name := fmt.Sprintf("helper %d", n+1)
+		w.others = append(w.others, &node{w: w, name: name, disk: disktest.NewMem(2*cfg.seed + 1 + uint64(n)<<32), open: w.newHelper, clock: clock{-cfg.ahead}})
+	}
 	w.leader.open, w.helper.open = w.newLeader, w.newHelper
 	w.leader.clock, w.helper.clock = clock{cfg.ahead}, clock{-cfg.ahead}
-	w.leader.given, w.helper.given = w.task.Calendar, w.task.Calendar
 	for _, n := range w.nodes() {
+		n.given = w.task.Calendar
 		if err := disk.MakeDirs(n.disk, "record"); err != nil {
 			panic(err)
 		}
@@ -241,13 +254,44 @@ func (w *world) nodeOf(host string) *node {
 	return w.helper
 }
 
-func (w *world) nodes() []*node { return []*node{w.leader, w.helper} }
+func (w *world) nodes() []*node { return append([]*node{w.leader, w.helper}, w.others...) }
 
 func (w *world) node(name string) *node {
-	if name == w.leader.name {
-		return w.leader
+	all := w.nodes()
+	return all[slices.IndexFunc(all, func(n *node) bool { return n.name == name })]
+}
+
+// lives are those of a party that are up: of all replicas, where it has several.
+func (w *world) lives(n *node) (all []*life) {
+	replicas := []*node{n}
+	if n == w.helper {
+		replicas = append(replicas, w.others...)
 	}
-	return w.helper
+	for _, r := range replicas {
+		if l := r.life.Load(); l != nil && l.alive.Load() {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// serving is the life that gets the next message to a party, or nil.
+func (w *world) serving(n *node) *life {
+	switch all := w.lives(n); len(all) {
+	case 0:
+		return nil
+	case 1:
+		return all[0]
+	default:
+		return all[w.net.roll(len(all))]
+	}
+}
+
+// stepHelper has one replica of the helper do what there is to do.
+func (w *world) stepHelper() {
+	if l := w.serving(w.helper); l != nil {
+		l.step()
+	}
 }
 
 // arm sets a crash in the node's life, or in the next one.
@@ -317,6 +361,9 @@ func (w *world) note(l *life) {
 
 // close ends everything.
 func (w *world) close() {
+	if w.over != nil {
+		defer w.over()
+	}
 	w.bury()
 	for _, n := range w.nodes() {
 		if l := n.life.Load(); l != nil {
