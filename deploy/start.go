@@ -40,6 +40,7 @@ type commonService interface {
 type aggregatorService interface {
 	commonService
 	Add(context.Context, *aggregator.Provision) (made bool, err error)
+	CloseTask(ctx context.Context, task dap.TaskID, by, why string) (status.Closed, error)
 	Run(context.Context) error
 	Close() error
 	Standing(context.Context) (*status.Status, error)

@@ -13,9 +13,6 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// errClosedByLeader: a helper was told to close a task.
-var errClosedByLeader = errors.New("a task is closed at its leader: jobs of reports that it has acknowledged may still come to the helper")
-
 // An ImportError is a task of the configuration that the store, which took the tasks of the
 // configuration over when it began, has otherwise or not at all.
 type ImportError struct {
@@ -68,7 +65,7 @@ func (a *Aggregator) AddTask(ctx context.Context, in *status.NewTask) (done stat
 	return done, err
 }
 
-// CloseTask opens the store of a leader that is not running and closes a task of it.
+// CloseTask opens the store of an aggregator that is not running and closes a task of it.
 func (a *Aggregator) CloseTask(ctx context.Context, in *status.Closing) (done status.Closed, err error) {
 	err = a.withStore(ctx, slog.New(slog.DiscardHandler), func(s *opened) error {
 		done, err = s.closeTask(ctx, in)
@@ -194,11 +191,8 @@ func (a *Aggregator) Amended(there *status.RegisteredTask, t *Task) (*status.New
 	return &status.NewTask{Form: there.Number, Made: there.Made, Terms: written}, err
 }
 
-// closeTask closes a task of a leader.
+// closeTask closes a task.
 func (s *opened) closeTask(ctx context.Context, in *status.Closing) (done status.Closed, err error) {
-	if s.leader == nil {
-		return done, &status.BadRequest{Err: errClosedByLeader}
-	}
 	id, err := dap.ParseTaskID(in.Task)
 	if err != nil {
 		return done, &status.BadRequest{Err: err}
@@ -206,11 +200,9 @@ func (s *opened) closeTask(ctx context.Context, in *status.Closing) (done status
 	if in.By == "" || in.Why == "" {
 		return done, &status.BadRequest{Err: errors.New("a closing needs somebody and a reason")}
 	}
-	c, err := s.leader.CloseTask(ctx, id, in.By, in.Why)
+	done, err = s.CloseTask(ctx, id, in.By, in.Why)
 	if errors.Is(err, leader.ErrNoTask) {
 		return done, &status.BadRequest{Err: err}
 	}
-	return status.Closed{
-		ClosedTask: status.ClosedTask{At: c.At, By: c.By, Why: c.Why}, Waiting: c.Waiting, Ready: c.Ready, Short: c.Short,
-	}, err
+	return done, refused(err)
 }

@@ -171,6 +171,22 @@ func TestTasksOfARunningLeader(t *testing.T) {
 		t.Errorf("added after it was closed: %d %s", code, said)
 	}
 	stop()
+	b, err := LoadAggregator(filepath.Join(dir, HelperFile), dap.RoleHelper)
+	if err != nil {
+		t.Fatal(err)
+	}
+	servicetest.Serve(t, b.Parts(slog.New(slog.DiscardHandler), Listeners{})...)()
+	c.Task = tasks[0].Task
+	for range 2 { // stopped, and again
+		if closed, err := b.CloseTask(t.Context(), &c); err != nil || closed.By != "bob" || closed.Why != "over" || closed.At.IsZero() {
+			t.Errorf("closed at a helper: %+v, %v", closed, err)
+		}
+		c.By = "carol"
+	}
+	c.Task = dap.TaskID{9}.Base64()
+	if _, err := b.CloseTask(t.Context(), &c); !errors.As(err, new(*status.BadRequest)) {
+		t.Errorf("closed what is not there: %v", err)
+	}
 	if tasks, err = a.Registered(t.Context()); err != nil || len(tasks) != 3 || tasks[2].Closed == nil || tasks[2].Task != added.Task {
 		t.Errorf("listed when stopped: %+v, %v", tasks, err)
 	}

@@ -100,6 +100,9 @@ func (h *Helper) postJob(r *edge.Request) error {
 		r.SetLocation(dap.AggregationJobsResource, base64.RawURLEncoding.EncodeToString(digest[:]), dap.StepQuery(0))
 		return r.Reply(http.StatusCreated, dap.MediaAggregationJobResp, answer)
 	}
+	if err := h.closing(r, body); err != nil {
+		return err
+	}
 	// Held from before the job is stored, so that no key ends between its coming and its
 	// being known.
 	j.keys = h.keys.Opening(h.steady.Now())

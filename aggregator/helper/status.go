@@ -36,6 +36,9 @@ func (h *Helper) Status(ctx context.Context) (*status.Status, error) {
 		if st.Damaged, err = h.damaged(ctx, id); err != nil {
 			return nil, err
 		}
+		if st.Closed, err = h.party.Closing(ctx, id); err != nil {
+			return nil, err
+		}
 		st.Held = h.holds.of(id)
 		st.Agreement, st.Stops = h.book.Status(id), h.permits.Status(id)
 		s.Tasks = append(s.Tasks, *st)

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
 )
 
@@ -25,19 +25,9 @@ func (l *Leader) Add(ctx context.Context, in *aggregator.Provision) (made bool, 
 	return made, nil
 }
 
-// A Closed task takes no more uploads.
-type Closed struct {
-	At      time.Time
-	By, Why string // of the first closing
-	Waiting uint64 // acknowledged reports that are to be verified
-	// Ready are verified reports of batches that reach the minimum, which may be collected
-	// until the task is retired, and Short those of batches that do not as yet.
-	Ready, Short uint64
-}
-
 // CloseTask ends a task for uploads, for good, and says what becomes of its reports. Again
 // is harmless, and says how they stand now. It fails with [ErrNoTask].
-func (l *Leader) CloseTask(ctx context.Context, id dap.TaskID, by, why string) (c Closed, err error) {
+func (l *Leader) CloseTask(ctx context.Context, id dap.TaskID, by, why string) (c status.Closed, err error) {
 	t := l.tasks.Get(id)
 	if t == nil {
 		return c, fmt.Errorf("%w: %s", ErrNoTask, id.Base64())
@@ -54,9 +44,22 @@ func (l *Leader) CloseTask(ctx context.Context, id dap.TaskID, by, why string) (
 		return c, fmt.Errorf("leader: %w", err)
 	}
 	c.Waiting = st.Counts.Waiting
+	l.agreeNow(id)
 	l.wakeCollect()
 	c.Ready, c.Short, err = l.collectable(ctx, t)
 	return c, err
+}
+
+// reportsWait says whether acknowledged reports of a task are to be verified.
+func (l *Leader) reportsWait(ctx context.Context, id dap.TaskID) (bool, error) {
+	if l.inbox.May(id) {
+		return true, nil
+	}
+	counts, err := l.store.Counts(ctx, id)
+	if err != nil {
+		return false, fmt.Errorf("leader: %w", err)
+	}
+	return counts.Waiting > 0, nil
 }
 
 // collectable adds up the verified reports of open batches that have the minimum, and of those

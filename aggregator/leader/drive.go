@@ -364,7 +364,11 @@ func (l *Leader) parked(ctx context.Context, t *task.Task) (n uint64, err error)
 // tooSmall leaves the collection waiting, unless no further report can come.
 func (l *Leader) tooSmall(ctx context.Context, t *task.Task, res *store.Resource, n *note) (*store.Frozen, bool, error) {
 	n.why, n.few = fmt.Sprintf("fewer than %d verified reports", t.Config.MinBatchSize), true
-	if !t.Over(l.steady.Now(), l.opt.Limits.ClockSkew) {
+	state, err := l.store.TaskState(ctx, t.ID)
+	if err != nil {
+		return nil, false, err
+	}
+	if state.Closed.IsZero() && !t.Over(l.steady.Now(), l.opt.Limits.ClockSkew) {
 		return nil, false, nil
 	}
 	if quiet, err := l.quiet(ctx, t); !quiet || err != nil {

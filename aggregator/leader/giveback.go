@@ -88,7 +88,7 @@ func (l *Leader) giveBack(ctx context.Context, w *work, cause error) error {
 	switch {
 	case errors.As(cause, &later):
 		wait = max(later.after, l.opt.Poll)
-	case errors.As(cause, &refused) && refused.Fenced():
+	case errors.As(cause, &refused) && (refused.Fenced() || refused.Closed()):
 		wait = min(wait, l.opt.Agree)
 		l.agreeNow(w.Task)
 	case errors.As(cause, &retry) && retry.After > 0:

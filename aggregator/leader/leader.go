@@ -126,7 +126,7 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 	l.uploads.wake = l.wakeCollect
 	l.partners.soon, l.partners.wake = lease.Signal()
 	p, err := party.Open(ctx, party.Options{
-		Options: opt.Options, Role: dap.RoleLeader, Permits: &l.permits, Closed: l.closed.Load, Ready: l.ready,
+		Options: opt.Options, Role: dap.RoleLeader, Permits: &l.permits, Closed: l.closed.Load, Ready: l.ready, Waits: l.reportsWait,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("leader: %w", err)

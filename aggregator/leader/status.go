@@ -46,6 +46,9 @@ func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
 		if err != nil {
 			return nil, err
 		}
+		if st.Closed, err = l.party.Closing(ctx, id); err != nil {
+			return nil, err
+		}
 		st.Collections, st.Held = waits[id].waits, waits[id].held
 		st.Agreement, st.Stops = l.book.Status(id), l.permits.Status(id)
 		st.ReportsPerSec = l.rates.of(id, now)

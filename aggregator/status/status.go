@@ -84,6 +84,8 @@ type Task struct {
 	Damaged []Damaged `json:"damaged,omitempty"`
 	// Agreement is how this aggregator stands to the other.
 	Agreement *Agreement `json:"agreement,omitempty"`
+	// Closed is how the task was closed before its time; nil where it was not.
+	Closed *ClosedTask `json:"closed,omitempty"`
 	// RetiresAt is when the task is retired: results can be asked for until then. Zero
 	// where it never is, or was.
 	RetiresAt time.Time `json:"retires_at,omitzero"`
@@ -265,6 +267,9 @@ func Why(t *Task) []Reason {
 	switch {
 	case t.Phase == NotStarted:
 		add("wait for the task's interval to begin", "the task has not started")
+	case t.Closed != nil && t.Counts.Waiting == 0 && (verified < t.MinBatch || t.Counts.Acknowledged == 0 && t.Total == 0):
+		add("results that were released can be asked for until the task is retired, and nothing more comes of it; starling recipe again makes another of the same recipe",
+			"%s, with %d verified reports, of a minimum of %d", t.Closed.said(), verified, t.MinBatch)
 	case t.Counts.Acknowledged == 0 && t.Total == 0 && len(t.Counts.Refused) > 0:
 		add("compare the clients' task configuration, keys and clocks with this aggregator's",
 			"every report was refused at upload: %s", reasons(t.Counts.Refused))
@@ -285,6 +290,11 @@ func Why(t *Task) []Reason {
 		add("starling collect", "nobody has asked for the %d verified reports", verified)
 	}
 	return rs
+}
+
+// said is the closing in words.
+func (c *ClosedTask) said() string {
+	return fmt.Sprintf("the task was closed at %s by %s: %s", c.At.Format(time.RFC3339), c.By, c.Why)
 }
 
 // repair is what to do about damaged replay protection.

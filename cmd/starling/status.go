@@ -262,6 +262,9 @@ func writeStatus(w io.Writer, s *status.Status) {
 		case !t.RetiresAt.IsZero():
 			fmt.Fprintf(w, "  kept until %s; then all but the counts is erased\n", t.RetiresAt.Format(time.RFC3339))
 		}
+		if c := t.Closed; c != nil && t.Phase != status.Retired {
+			fmt.Fprintf(w, "  closed     %s by %s: %s\n", c.At.Format(time.RFC3339), c.By, c.Why)
+		}
 		fmt.Fprintf(w, "  reports    %s done of %s", n(t.Done), n(t.Total))
 		switch {
 		case t.Peer != nil:

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/status"
+	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/internal/service"
 )
@@ -303,10 +304,14 @@ func listed(t *status.Registered) string {
 func taskClose() *command {
 	return &command{
 		name: "close", args: "--task ID --reason TEXT [--json] [CONFIG]",
-		short: "End a task of a leader for new reports, for good",
+		short: "End a task of a leader or helper for new reports, for good",
 		long: `Uploads are refused from then on. Acknowledged reports are verified all the same, and batches that have their minimum can be
-collected until the task is retired. A task that was closed never opens: make its recipe again instead.`,
-		examples: [][2]string{{`starling task close --task ID --reason "the study is over" leader.toml`, "as starling task list prints the ID"}},
+collected until the task is retired. Closed at one of the two, it is closed at the other when they compare themselves next, with the same
+reason. A task that was closed never opens: make its recipe again instead.`,
+		examples: [][2]string{
+			{`starling task close --task ID --reason "the study is over" leader.toml`, "as starling task list prints the ID"},
+			{`starling task close --task ID --reason "the office withdraws" helper.toml`, "at the other of the two"},
+		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			c := status.Closing{By: whoami()}
 			flags.StringVar(&c.Task, "task", "", "the task's `ID`, as starling task list prints it")
@@ -328,6 +333,10 @@ collected until the task is retired. A task that was closed never opens: make it
 					return e.json(done)
 				}
 				fmt.Fprintf(e.stdout, "closed at %s by %s: %s\n", done.At.Format("2006-01-02 15:04:05Z"), done.By, done.Why)
+				if f.config.Role == dap.RoleHelper {
+					fmt.Fprintln(e.stdout, "its leader closes it too when the two compare themselves next; jobs of what it has acknowledged are taken until then and after")
+					return nil
+				}
 				fmt.Fprintf(e.stdout, "%s to be verified, %s that can be collected, %s in batches below their minimum\n",
 					counted(int(done.Waiting), "report", "reports"), counted(int(done.Ready), "report", "reports"), counted(int(done.Short), "report", "reports"))
 				return nil

@@ -109,7 +109,7 @@ func TestCompareServices(t *testing.T) {
 func TestDigestsHideAndBind(t *testing.T) {
 	a, b, c := NewKey("one token of some length", dap.TaskID{1}), NewKey("one token of some length", dap.TaskID{2}), NewKey("another token, as long", dap.TaskID{1})
 	f := testFacts(1)
-	if f.Digest(a) == f.Digest(b) || f.Digest(a) == f.Digest(c) {
+	if f.Digest(a, Newest) == f.Digest(b, Newest) || f.Digest(a, Newest) == f.Digest(c, Newest) || f.Digest(a, Newest) == f.Digest(a, Oldest) {
 		t.Error("a digest that is another task's or token's")
 	}
 	r := store.Released{Batch: []byte("0123456789abcdef"), Count: 7}
@@ -180,10 +180,13 @@ func TestMissing(t *testing.T) {
 }
 
 func testMessages() []*Message {
+	closed := testFacts(7)
+	closed.Closing = Closing{Draining, "over"}
 	return []*Message{
-		{Service: Service{Now: 1, Offset: -5, Skew: 300, JobBytes: 1 << 40, JobReports: 9}, Root: Digest{7}},
-		{Entries: []Entry{{Task: dap.TaskID{1}, Digest: Digest{2}}, {Task: dap.TaskID{2}, State: Unknown}, {Task: dap.TaskID{3}, State: Retired},
+		{Version: Newest, Service: Service{Now: 1, Offset: -5, Skew: 300, JobBytes: 1 << 40, JobReports: 9}, Root: Digest{7}},
+		{Version: Oldest, Entries: []Entry{{Task: dap.TaskID{1}, Digest: Digest{2}}, {Task: dap.TaskID{2}, State: Unknown}, {Task: dap.TaskID{3}, State: Retired},
 			{Task: dap.TaskID{4}, Digest: Digest{8}, Facts: testFacts(0, 7, 255)}}},
+		{Version: Newest, Entries: []Entry{{Task: dap.TaskID{4}, Digest: Digest{8}, Facts: testFacts(0)}, {Task: dap.TaskID{5}, Digest: Digest{9}, Facts: closed}}},
 	}
 }
 
@@ -205,12 +208,21 @@ func TestMessageLimits(t *testing.T) {
 		}
 	}
 	other := bytes.Clone(good)
-	other[0] = 2
 	var version *VersionError
-	if _, err := ReadMessage(other); !errors.As(err, &version) || version.Version != 2 {
-		t.Errorf("another version: %v", err)
+	for _, unknown := range []byte{Oldest - 1, Newest + 1} {
+		other[0] = unknown
+		if _, err := ReadMessage(other); !errors.As(err, &version) || version.Version != unknown {
+			t.Errorf("another version: %v", err)
+		}
 	}
-	many := &Message{}
+	for name, c := range map[string]Closing{"an unknown state": {State: closings}, "a reason of nothing": {Why: "over"}, "a long reason": {Draining, strings.Repeat("x", maxWhy+1)}} {
+		f := testFacts(7)
+		f.Closing = c
+		if _, err := (&Message{Version: Newest, Entries: []Entry{{Facts: f}}}).Append(nil); err == nil {
+			t.Errorf("a closing of %s", name)
+		}
+	}
+	many := &Message{Version: Newest}
 	for i := range MaxTasks + 1 {
 		many.Entries = append(many.Entries, Entry{Task: dap.TaskID{byte(i >> 8), byte(i)}})
 	}
@@ -220,6 +232,7 @@ func TestMessageLimits(t *testing.T) {
 	many.Entries = many.Entries[:MaxTasks]
 	for i := range many.Entries {
 		many.Entries[i].Facts = testFacts()
+		many.Entries[i].Facts.Closing = Closing{Drained, strings.Repeat("x", maxWhy)}
 		many.Entries[i].Facts.Keys = nil
 		for id := range 256 {
 			many.Entries[i].Facts.Keys = append(many.Entries[i].Facts.Keys, VerifyKey{ID: uint8(id)})

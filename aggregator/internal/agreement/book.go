@@ -24,16 +24,18 @@ type Store interface {
 	TaskState(ctx context.Context, task dap.TaskID) (store.TaskState, error)
 	ReleasesAfter(ctx context.Context, task dap.TaskID, after int64, n int) ([]store.Released, error)
 	Frozen(ctx context.Context, task dap.TaskID) ([]store.Released, error)
+	Registration(ctx context.Context, task dap.TaskID) (*store.Registration, error)
 }
 
 // A Book is what one aggregator knows of its tasks and of how it stands to the other; the
 // consequences it writes on a board. It lives as long as the service: after a restart
 // nothing has been compared. Safe for concurrent use.
 type Book struct {
-	role  dap.Role
-	store Store
-	board *permit.Board
-	log   *slog.Logger
+	role   dap.Role
+	store  Store
+	board  *permit.Board
+	closer Closer
+	log    *slog.Logger
 
 	mu    sync.RWMutex // guards the map; leaves guard themselves, and stay
 	pages map[dap.TaskID]*leaf
@@ -46,6 +48,7 @@ type leaf struct {
 	static Facts // without ledger and seen
 	// brought says that the leader advertises the task, so that its helper may take it.
 	brought bool
+	end     time.Time // of its last report; zero: never
 	ledger  Ledger
 
 	mu       sync.Mutex
@@ -54,12 +57,14 @@ type leaf struct {
 	// releases that the leader showed and this helper lacks, by part of 2^bits
 	missing map[uint8]int
 	bits    uint8
-	vouched bool // see Pass
+	vouched bool         // see Pass
+	other   ClosingState // as the other said last
+	why     string       // the reason of the closing here, once it was read
 }
 
 // NewBook opens the book of a service, with no page.
-func NewBook(role dap.Role, s Store, board *permit.Board, log *slog.Logger) *Book {
-	return &Book{role: role, store: s, board: board, log: log, pages: make(map[dap.TaskID]*leaf)}
+func NewBook(role dap.Role, s Store, board *permit.Board, closer Closer, log *slog.Logger) *Book {
+	return &Book{role: role, store: s, board: board, closer: closer, log: log, pages: make(map[dap.TaskID]*leaf)}
 }
 
 // Add opens the page of a task, of which nothing has been compared; one that is open stays.
@@ -72,7 +77,7 @@ func (b *Book) Add(ctx context.Context, t *task.Task) error {
 	if err != nil {
 		return err
 	}
-	l.static, l.brought = *facts, t.Advert != ""
+	l.static, l.brought, l.end = *facts, t.Advert != "", t.End(0)
 	state, err := b.store.TaskState(ctx, t.ID)
 	if err != nil {
 		return fmt.Errorf("agreement: %w", err)
@@ -207,22 +212,28 @@ func (b *Book) Passed(id dap.TaskID) bool {
 }
 
 // facts are those of a task now.
-func (b *Book) facts(ctx context.Context, l *leaf) (*Facts, error) {
+func (b *Book) facts(ctx context.Context, l *leaf, state store.TaskState) (*Facts, error) {
 	tally, err := l.ledger.Tally(ctx, b.store, l.id, l.key)
 	if err != nil {
 		return nil, fmt.Errorf("agreement: read the ledger: %w", err)
 	}
+	closing, err := b.closing(ctx, l, state)
+	if err != nil {
+		return nil, fmt.Errorf("agreement: %w", err)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f := l.static
+	f.Closing = closing
 	if f.Ledger = tally; b.role == dap.RoleHelper {
 		f.Seen = l.seen
 	}
 	return &f, nil
 }
 
-// entries are those of the tasks that are not retired, in order, and their facts by task.
-func (b *Book) entries(ctx context.Context, ids []dap.TaskID) (list []Entry, facts map[dap.TaskID]*Facts, err error) {
+// entries are those of the tasks that are not retired, in order, for messages of that
+// version, and their facts by task.
+func (b *Book) entries(ctx context.Context, ids []dap.TaskID, version uint8) (list []Entry, facts map[dap.TaskID]*Facts, err error) {
 	facts = make(map[dap.TaskID]*Facts)
 	for _, id := range slices.SortedFunc(slices.Values(ids), compareIDs) {
 		state, err := b.store.TaskState(ctx, id)
@@ -233,22 +244,23 @@ func (b *Book) entries(ctx context.Context, ids []dap.TaskID) (list []Entry, fac
 			continue
 		}
 		l := b.page(id)
-		f, err := b.facts(ctx, l)
+		f, err := b.facts(ctx, l, state)
 		if err != nil {
 			return nil, nil, err
 		}
 		facts[id] = f
-		list = append(list, Entry{Task: id, Digest: f.Digest(l.key)})
+		list = append(list, Entry{Task: id, Digest: f.Digest(l.key, version)})
 	}
 	return list, facts, nil
 }
 
 func compareIDs(a, b dap.TaskID) int { return slices.Compare(a[:], b[:]) }
 
-// agreed notes that nothing differs in a task but what the services do.
-func (b *Book) agreed(l *leaf, now time.Time, services []status.Difference, releases uint64) permit.Act {
+// agreed notes that nothing differs in a task but what the services do: its closing neither.
+func (b *Book) agreed(l *leaf, now time.Time, services []status.Difference, releases uint64, closing ClosingState) permit.Act {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.other = closing
 	l.seen = max(l.seen, releases)
 	l.missing = nil
 	return b.set(l, Standing{At: now, Differences: services})
@@ -256,16 +268,16 @@ func (b *Book) agreed(l *leaf, now time.Time, services []status.Difference, rele
 
 // Answer is the helper's side of an exchange about the tasks of one token.
 func (b *Book) Answer(ctx context.Context, ids []dap.TaskID, in *Message, own Service, now time.Time) (*Message, error) {
-	entries, facts, err := b.entries(ctx, ids)
+	entries, facts, err := b.entries(ctx, ids, in.Version)
 	if err != nil {
 		return nil, err
 	}
 	services := compareServices(&in.Service, &own)
-	out := &Message{Service: own, Root: Root(entries)}
+	out := &Message{Version: in.Version, Service: own, Root: Root(entries)}
 	if len(in.Entries) == 0 {
 		if in.Root == out.Root {
 			for id, f := range facts {
-				b.agreed(b.page(id), now, services, f.Ledger.Releases)
+				b.agreed(b.page(id), now, services, f.Ledger.Releases, f.said(in.Version))
 			}
 		}
 		return out, nil
@@ -281,14 +293,19 @@ func (b *Book) Answer(ctx context.Context, ids []dap.TaskID, in *Message, own Se
 		case asked.State != Held: // the leader has ended it
 		default:
 			l := b.page(asked.Task)
-			e := Entry{Task: asked.Task, Digest: f.Digest(l.key), Facts: f}
+			e := Entry{Task: asked.Task, Digest: f.Digest(l.key, in.Version), Facts: f}
 			if e.Digest == asked.Digest {
-				b.agreed(l, now, services, f.Ledger.Releases)
+				b.agreed(l, now, services, f.Ledger.Releases, f.said(in.Version))
 				continue
 			}
 			out.Entries = append(out.Entries, e)
 			if asked.Facts != nil {
 				b.compared(l, asked.Facts, f, now, services)
+				if in.Version >= 2 {
+					if err := b.heard(ctx, l, f.Closing, asked.Facts.Closing); err != nil {
+						return nil, fmt.Errorf("agreement: %w", err)
+					}
+				}
 			}
 		}
 	}
@@ -334,7 +351,7 @@ func (b *Book) Part(ctx context.Context, id dap.TaskID, in *Part) (*Part, error)
 }
 
 // A Wire takes a leader's messages to its helper. Agree fails with [ErrSilent] where the
-// helper has no such resource.
+// helper has no such resource, and with [ErrUnread] where it does not know the message.
 type Wire interface {
 	Agree(ctx context.Context, body []byte) ([]byte, error)
 	Part(ctx context.Context, task dap.TaskID, body []byte) ([]byte, error)
@@ -343,13 +360,27 @@ type Wire interface {
 // ErrSilent: the other aggregator has no such exchange, as no implementation but ours has.
 var ErrSilent = errors.New("agreement: the helper does not compare itself")
 
+// ErrUnread: the helper refuses the message, as an older one does whose newest version is
+// older than ours.
+var ErrUnread = errors.New("agreement: the helper does not read our message")
+
 // Exchange is the leader's side about the tasks that it has with one helper under one
 // token. own is what the leader says of itself, without its clock. freed is what some
 // task may do now and might not before. The error is why the two were not compared, or
 // not wholly; [Book.Fail] notes it.
 func (b *Book) Exchange(ctx context.Context, w Wire, ids []dap.TaskID, own Service, clock func() time.Time) (freed permit.Act, err error) {
-	x := &exchange{Book: b, wire: w, own: own, clock: clock}
-	entries, facts, err := b.entries(ctx, ids)
+	for version := uint8(Newest); ; version-- {
+		freed, err = b.exchange(ctx, version, w, ids, own, clock)
+		if version == Oldest || !errors.Is(err, ErrUnread) {
+			return freed, err
+		}
+	}
+}
+
+// exchange is [Book.Exchange] in messages of one version: replicas of a helper may be of two.
+func (b *Book) exchange(ctx context.Context, version uint8, w Wire, ids []dap.TaskID, own Service, clock func() time.Time) (freed permit.Act, err error) {
+	x := &exchange{Book: b, version: version, wire: w, own: own, clock: clock}
+	entries, facts, err := b.entries(ctx, ids, version)
 	if err != nil || len(entries) == 0 {
 		return 0, err
 	}
@@ -360,7 +391,7 @@ func (b *Book) Exchange(ctx context.Context, w Wire, ids []dap.TaskID, own Servi
 	}
 	if first.Root == x.root {
 		for id, f := range facts {
-			x.freed |= b.agreed(b.page(id), clock(), x.services, f.Ledger.Releases)
+			x.freed |= x.agree(b.page(id), f, f.Ledger.Releases)
 		}
 		return x.freed, nil
 	}
@@ -372,9 +403,15 @@ func (b *Book) Exchange(ctx context.Context, w Wire, ids []dap.TaskID, own Servi
 	return x.freed, nil
 }
 
+// agree notes that nothing differs in a task of which both hold these facts.
+func (x *exchange) agree(l *leaf, f *Facts, releases uint64) permit.Act {
+	return x.agreed(l, x.clock(), x.services, releases, f.said(x.version))
+}
+
 // An exchange is one under way.
 type exchange struct {
 	*Book
+	version  uint8
 	wire     Wire
 	own      Service
 	clock    func() time.Time
@@ -388,7 +425,7 @@ type exchange struct {
 func (x *exchange) ask(ctx context.Context, entries []Entry) (*Message, error) {
 	begin := x.clock()
 	x.own.Now = Millis(begin)
-	body, err := (&Message{Service: x.own, Root: x.root, Entries: entries}).Append(nil)
+	body, err := (&Message{Version: x.version, Service: x.own, Root: x.root, Entries: entries}).Append(nil)
 	if err != nil {
 		return nil, err
 	}
@@ -399,6 +436,9 @@ func (x *exchange) ask(ctx context.Context, entries []Entry) (*Message, error) {
 	m, err := ReadMessage(answer)
 	if err != nil {
 		return nil, err
+	}
+	if m.Version != x.version {
+		return nil, &VersionError{m.Version}
 	}
 	x.own.Offset = Offset(begin, x.clock(), m.Service.Now)
 	x.services = compareServices(&x.own, &m.Service)
@@ -421,9 +461,15 @@ func (x *exchange) list(ctx context.Context, entries []Entry) error {
 		there := theirs[e.Task]
 		switch {
 		case there == nil:
-			x.freed |= x.agreed(l, x.clock(), x.services, mine.Ledger.Releases)
+			x.freed |= x.agree(l, mine, mine.Ledger.Releases)
 		case there.State == Retired:
-			x.freed |= x.agreed(l, x.clock(), x.services, 0)
+			x.freed |= x.agree(l, mine, 0)
+			// It was closed there, and this leader was away for longer than that is told.
+			if over := !l.end.IsZero() && !x.clock().Before(l.end); !over {
+				if err := x.heard(ctx, l, mine.Closing, Closing{Drained, "the task has ended there, and is erased"}); err != nil {
+					return fmt.Errorf("agreement: %w", err)
+				}
+			}
 		case there.State == Unknown:
 			x.put(l, Standing{At: x.clock(), Differences: append(slices.Clone(x.services), l.absent())})
 		case there.Facts == nil:
@@ -457,6 +503,11 @@ func (x *exchange) put(l *leaf, s Standing) {
 // releases.
 func (x *exchange) compare(ctx context.Context, l *leaf, helper *Facts) error {
 	mine := x.mine[l.id]
+	if x.version >= 2 {
+		if err := x.heard(ctx, l, mine.Closing, helper.Closing); err != nil {
+			return fmt.Errorf("agreement: %w", err)
+		}
+	}
 	s := Standing{Differences: slices.Concat(x.services, Compare(mine, helper))}
 	if mine.Ledger != helper.Ledger {
 		var err error

@@ -73,6 +73,8 @@ type Facts struct {
 	// Seen is the most releases that the helper, in its life, was shown of its leader's, as
 	// far as it has made them too; 0 at the leader.
 	Seen uint64
+	// Closing is whether the task was closed here; messages of version 1 leave it out.
+	Closing Closing
 }
 
 // Of are the facts of a task, but for its releases.
@@ -119,12 +121,24 @@ func (f *Facts) fence(k Key, id uint8) (Digest, bool) {
 }
 
 // Digest is equal at two aggregators that need not ask one another for more.
-func (f *Facts) Digest(k Key) Digest {
+// in messages of that version.
+func (f *Facts) Digest(k Key, version uint8) Digest {
 	return k.digest("facts", wire.MustAppend(nil, func(c *wire.Coder) {
 		f.bound(c)
 		f.codeKeys(c)
 		f.Ledger.code(c)
+		if version >= 2 {
+			c.Uint8((*uint8)(&f.Closing.State), "closing") // why, each has in its own words
+		}
 	}))
+}
+
+// said is what messages of a version say of the closing.
+func (f *Facts) said(version uint8) ClosingState {
+	if version < 2 {
+		return Live
+	}
+	return f.Closing.State
 }
 
 // A Print stands for one release, at both aggregators.

@@ -24,6 +24,10 @@ func (m *memory) TaskState(context.Context, dap.TaskID) (store.TaskState, error)
 	return store.TaskState{}, nil
 }
 
+func (m *memory) Registration(context.Context, dap.TaskID) (*store.Registration, error) {
+	return nil, store.ErrNotFound
+}
+
 func (m *memory) ReleasesAfter(_ context.Context, _ dap.TaskID, after int64, n int) (out []store.Released, err error) {
 	if m.read != nil {
 		m.read()

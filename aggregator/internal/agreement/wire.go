@@ -10,8 +10,16 @@ import (
 	"github.com/starling-agg/starling/internal/wire"
 )
 
-// Version is the first byte of every message here.
-const Version = 1
+// Versions of [Message], its first byte: a helper answers in that of the question, and a
+// leader whose helper does not know the newest asks again in the oldest, so that either may
+// be changed for a newer one before the other.
+const (
+	Oldest = 1
+	Newest = 2 // has what is closed: Closing
+)
+
+// partVersion is the first byte of every [Part].
+const partVersion = 1
 
 // Limits of messages.
 const (
@@ -32,7 +40,7 @@ var ErrMessage = errors.New("agreement: malformed message")
 type VersionError struct{ Version uint8 }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("agreement: a message of version %d, where %d is known here", e.Version, Version)
+	return fmt.Sprintf("agreement: a message of version %d, where %d to %d are known here", e.Version, Oldest, Newest)
 }
 
 // A Service is what an aggregator says of itself, whatever the task.
@@ -76,6 +84,7 @@ type Entry struct {
 // helper, [Root]. If the helper's differs, the leader lists them, and the helper's answer
 // has those in which they differ, with its facts; the leader sends its own then.
 type Message struct {
+	Version uint8
 	Service Service
 	Root    Digest
 	Entries []Entry // tasks rising
@@ -96,7 +105,7 @@ func Root(entries []Entry) Digest {
 // Append encodes the message.
 //
 //	struct {
-//	  uint8 version = 1;
+//	  uint8 version;   // 1 or 2
 //	  uint64 now; int64 offset; uint32 skew; uint64 job_bytes; uint32 job_reports;
 //	  opaque root[16];
 //	  Entry entries<0..2^24-1>;
@@ -108,11 +117,15 @@ func Root(entries []Entry) Digest {
 //	  struct { uint8 id; opaque digest[16]; } keys<0..2^16-1>;
 //	  uint64 releases; opaque sum[32];
 //	  uint64 seen;
+//	  select (version) { case 1: {}; case 2: Closing closing; }
 //	} Facts;
+//	struct { uint8 state; opaque why<0..2^16-1>; } Closing;
 func (m *Message) Append(dst []byte) ([]byte, error) { return wire.Append(dst, ErrMessage, m.code) }
 
 func (m *Message) code(c *wire.Coder) {
-	codeVersion(c)
+	if c.Uint8(&m.Version, "version"); c.Err() == nil && (m.Version < Oldest || m.Version > Newest) {
+		c.Abort(&VersionError{m.Version})
+	}
 	c.Uint64(&m.Service.Now, "now")
 	c.Int64(&m.Service.Offset, "offset")
 	c.Uint32(&m.Service.Skew, "skew")
@@ -124,13 +137,13 @@ func (m *Message) code(c *wire.Coder) {
 			if i == MaxTasks {
 				c.Fail(fmt.Sprintf("more than %d tasks", MaxTasks))
 			}
-			e.code(c)
+			e.code(c, m.Version)
 			c.Check(i == 0 || slices.Compare(m.Entries[i-1].Task[:], e.Task[:]) < 0, "tasks are not in order")
 		})
 	})
 }
 
-func (e *Entry) code(c *wire.Coder) {
+func (e *Entry) code(c *wire.Coder, version uint8) {
 	c.Fixed(e.Task[:], "task")
 	c.Uint8((*uint8)(&e.State), "state")
 	c.Fixed(e.Digest[:], "digest")
@@ -139,19 +152,30 @@ func (e *Entry) code(c *wire.Coder) {
 			e.Facts = new(Facts)
 		}
 		if e.Facts != nil {
-			e.Facts.code(c)
+			e.Facts.code(c, version)
 		}
 	})
 	c.Check(e.State < states, "unknown state of a task")
 	c.Check(e.State == Held || e.Digest == Digest{} && e.Facts == nil, "facts of a task that nobody holds")
 }
 
-func (f *Facts) code(c *wire.Coder) {
+func (f *Facts) code(c *wire.Coder, version uint8) {
 	f.bound(c)
 	c.Nested16("verification keys", func() { f.codeKeys(c) })
 	c.Check(len(f.Keys) > 0, "no verification key")
 	f.Ledger.code(c)
 	c.Uint64(&f.Seen, "seen")
+	if version >= 2 {
+		f.Closing.code(c)
+	}
+}
+
+func (x *Closing) code(c *wire.Coder) {
+	c.Uint8((*uint8)(&x.State), "state of a closing")
+	c.Text16(&x.Why, "reason of a closing")
+	c.Check(x.State < closings, "unknown state of a closing")
+	c.Check(x.State != Live || *x == Closing{}, "a closing of a task that is live")
+	c.Check(len(x.Why) <= maxWhy, "a reason without end")
 }
 
 // bound is what has to be the same at both, whatever they are asked.
@@ -176,14 +200,6 @@ func (f *Facts) codeKeys(c *wire.Coder) {
 func (t *Tally) code(c *wire.Coder) {
 	c.Uint64(&t.Releases, "releases")
 	c.Fixed(t.Sum[:], "sum")
-}
-
-// codeVersion is the first byte of every message.
-func codeVersion(c *wire.Coder) {
-	version := uint8(Version)
-	if c.Uint8(&version, "version"); c.Err() == nil && version != Version {
-		c.Abort(&VersionError{version})
-	}
 }
 
 // ReadMessage reads exactly one message and copies what it keeps. It fails with
@@ -229,7 +245,10 @@ func Parts(releases uint64) (bits uint8, ok bool) {
 func (p *Part) Append(dst []byte) ([]byte, error) { return wire.Append(dst, ErrMessage, p.code) }
 
 func (p *Part) code(c *wire.Coder) {
-	codeVersion(c)
+	version := uint8(partVersion)
+	if c.Uint8(&version, "version"); c.Err() == nil && version != partVersion {
+		c.Abort(&VersionError{version})
+	}
 	c.Uint8(&p.Bits, "bits")
 	c.Uint8(&p.Index, "index")
 	if 1<<min(p.Bits, 9) > maxParts || int(p.Index) >= 1<<p.Bits {

@@ -86,6 +86,8 @@ type Request struct {
 	*http.Request
 	W    http.ResponseWriter
 	Task *task.Task
+	// State is how the task stands, in handlers of [Kept]. It may be a second old.
+	State store.TaskState
 
 	srv        *Server
 	chosen     string
@@ -275,6 +277,7 @@ func Kept(s TaskStates, h Handler) Handler {
 		if state.Retired {
 			return gone
 		}
+		r.State = state
 		err = h(r)
 		if errors.Is(err, store.ErrNotFound) { // meanwhile?
 			if state, failed := s.TaskState(r.Context(), r.Task.ID); failed == nil && state.Retired {

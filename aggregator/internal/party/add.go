@@ -10,6 +10,7 @@ import (
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/sealed"
 )
@@ -202,6 +203,36 @@ func (p *Party) differs(ctx context.Context, r *store.Registration) string {
 		return "it is of another tenant"
 	}
 	return fmt.Sprintf("its terms are %s, and these are %s", there.Terms, r.Terms)
+}
+
+// closeToo closes a task that the other aggregator has closed.
+func (p *Party) closeToo(ctx context.Context, id dap.TaskID, why string) error {
+	other := "the helper"
+	if p.role == dap.RoleHelper {
+		other = "the leader"
+	}
+	_, err := p.Close(ctx, id, other, why)
+	if errors.Is(err, store.ErrNotFound) { // it is of the options, which name it anew at each start
+		p.opt.Log.Error("the other aggregator has closed a task that is not in the registry here", "task", id)
+		return nil
+	}
+	if err == nil {
+		p.opt.Log.Warn("a task was closed at the other aggregator, and is closed here too", "task", id, "by", other, "why", why)
+	}
+	return err
+}
+
+// Closing is how a task was closed; nil where it was not.
+func (p *Party) Closing(ctx context.Context, id dap.TaskID) (*status.ClosedTask, error) {
+	state, err := p.Store.TaskState(ctx, id)
+	if err != nil || state.Closed.IsZero() {
+		return nil, err
+	}
+	r, err := p.Store.Registration(ctx, id)
+	if err != nil || r.Closed == nil {
+		return nil, err
+	}
+	return &status.ClosedTask{At: r.Closed.At, By: r.Closed.By, Why: r.Closed.Why}, nil
 }
 
 // Close ends a task for new reports, for good. Again is harmless: the first closing holds,

@@ -47,6 +47,8 @@ type Options struct {
 	// Ready prepares what the service has of a task beside the party, before anybody can
 	// find the task. Optional.
 	Ready func(*agreement.Book, *task.Task)
+	// Waits says, at a leader, whether acknowledged reports of a task wait.
+	Waits func(context.Context, dap.TaskID) (bool, error)
 }
 
 // A Party is what was opened. The caller closes it.
@@ -105,7 +107,7 @@ func Open(ctx context.Context, o Options) (_ *Party, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Book = agreement.NewBook(o.Role, p.Store, o.Permits, o.Log)
+	p.Book = agreement.NewBook(o.Role, p.Store, o.Permits, agreement.Closer{Close: p.closeToo, Waits: o.Waits}, o.Log)
 	if err := p.openTasks(ctx, configured, o.Import); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package peer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -51,6 +52,10 @@ func (c *Comparison) post(ctx context.Context, path string, m dap.Media, body []
 	resp, answer, err := short.send(ctx, http.MethodPost, dap.ResourceURL(c.Helper, path), bearer{secret: c.Secret, task: c.Task}, dap.ContentType(m), body)
 	if absent(err) {
 		return nil, agreement.ErrSilent
+	}
+	var refused *Refused
+	if errors.As(err, &refused) && refused.Problem.HTTPStatus() == http.StatusBadRequest && !refused.known() {
+		return nil, fmt.Errorf("%w: %w", agreement.ErrUnread, err)
 	}
 	if err != nil {
 		return nil, err

@@ -101,11 +101,21 @@ func (e *Refused) Error() string {
 	if e.Fenced() {
 		said += "; leader and helper do not hold the same of the task"
 	}
+	if e.Closed() {
+		said += "; the task was closed there, and it takes no new jobs of it unless this leader says that some wait, which it does at once"
+	}
 	if s := e.Problem.HTTPStatus(); e.Problem.Type == "" && (s == http.StatusNotFound || s == http.StatusMethodNotAllowed) {
 		said += "; it may be another's, who frames messages otherwise: see that both sides have the same framing"
 	}
 	return said
 }
+
+// ProblemClosed is the type with which our helper refuses a new job of a task that was
+// closed there, once nothing of what its leader acknowledged is to come.
+const ProblemClosed dap.ProblemType = "urn:starling:task:closed"
+
+// Closed says that the helper takes no new job of a task that was closed.
+func (e *Refused) Closed() bool { return e.Problem.Type == ProblemClosed }
 
 // Fenced says that the helper did not look into the request, since it does not hold what
 // the leader does; see package agreement.

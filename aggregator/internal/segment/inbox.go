@@ -635,6 +635,14 @@ func (in *Inbox) Waiting(task TaskID) uint64 {
 	return in.waiting[task]
 }
 
+// May says whether acknowledged reports of a task may be here that are not yet named: also in
+// a log of an earlier life, of which nobody knows whose it has until it is sorted.
+func (in *Inbox) May(task TaskID) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.waiting[task] > 0 || slices.ContainsFunc(in.closed, func(c closedLog) bool { return !c.done && c.tasks == nil })
+}
+
 // InboxStats is a snapshot for metrics and back-pressure.
 type InboxStats struct {
 	InFlight   int64     // bytes waiting for their fsync

@@ -19,6 +19,8 @@ type Helper interface {
 	// next one commits c (which may be nil), all else is ErrStep.
 	Advance(ctx context.Context, r *Resource, step uint16, digest [32]byte, c *Commit, reply func(verdict []dap.ReportError) ([]byte, error)) ([]byte, error)
 
+	// HasJob says whether an aggregation job is there that Create would find.
+	HasJob(ctx context.Context, task dap.TaskID, id string, body []byte) (bool, error)
 	// UnfinishedJobs counts the jobs that were created before an instant and from whose
 	// stored bytes reports are still to be opened: those that wait for a worker, and
 	// those that wait for the leader's next step.

@@ -280,7 +280,7 @@ func TestInterleavedCrashes(t *testing.T) {
 func TestConformance(t *testing.T) {
 	storetest.RunOnly(t, func(t *testing.T) storetest.Harness {
 		return &harness{Schema: pgtest.New(t), fs: disktest.NewMem(1), fail: new(disk.Failpoints)}
-	}, "CallbacksMayRead", "CommitsOfOneBatch", "CommitsRaceWithRelease", "CreateRaces", "DataKeys", "JobAgainstClosedBatch",
+	}, "CallbacksMayRead", "CommitsOfOneBatch", "CommitsRaceWithRelease", "CreateRaces", "DataKeys", "HasJob", "JobAgainstClosedBatch",
 		"JobFailures", "JobOnce", "JobRaces", "JobSteps", "JobsMixBuckets", "LeaderSelectedShare", "OneIDAtTwoTimes",
 		"OneReportInTwoJobsAtOnce", "PendingInOrder", "PendingIsFair", "QuotaAtOnce", "QuotaOfAPeer", "RegisteredAllOrNone", "RegisteredOnce", "RegistryIsReadOn", "ReleaseWaitsForCommits", "SameJobAtOnce",
 		"ShareReleases", "UnfinishedJobs")

@@ -192,6 +192,20 @@ func (t *task) refuseOverlap(tx *pgdb.Tx, sel store.Selection) (err error) {
 	return err
 }
 
+// HasJob implements [store.Helper].
+func (s *Store) HasJob(ctx context.Context, task dap.TaskID, id string, body []byte) (found bool, err error) {
+	digest := store.Identity(id, body)
+	err = s.view(ctx, "has-job", func(tx *pgdb.Tx) error {
+		t, err := live(tx, reading, task)
+		if err != nil {
+			return err
+		}
+		_, found, err = findResource(tx, t, store.KindAggregation, "find-digest", digest[:])
+		return err
+	})
+	return found, err
+}
+
 // Resource implements [store.Resources].
 func (s *Store) Resource(ctx context.Context, kind store.Kind, task dap.TaskID, id string) (out *store.Resource, err error) {
 	err = s.view(ctx, "resource", func(tx *pgdb.Tx) error {

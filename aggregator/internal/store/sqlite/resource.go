@@ -207,6 +207,20 @@ func (t *task) refuseOverlap(tx *database.Tx, sel store.Selection) error {
 	return nil
 }
 
+// HasJob implements [store.Helper].
+func (s *Store) HasJob(ctx context.Context, task dap.TaskID, id string, body []byte) (found bool, err error) {
+	t, err := s.live(task)
+	if err != nil {
+		return false, err
+	}
+	digest := store.Identity(id, body)
+	err = s.view(ctx, "has-job", func(tx *database.Tx) error {
+		_, found, err = findResource(tx, t, store.KindAggregation, "find-digest", digest[:])
+		return err
+	})
+	return found, err
+}
+
 // Resource implements [store.Resources].
 func (s *Store) Resource(ctx context.Context, kind store.Kind, task dap.TaskID, id string) (out *store.Resource, err error) {
 	t, err := s.live(task)

@@ -22,6 +22,7 @@ func init() {
 	tests["JobSteps"] = testJobSteps
 	tests["JobFailures"] = testJobFailures
 	tests["UnfinishedJobs"] = testUnfinishedJobs
+	tests["HasJob"] = testHasJob
 	tests["ShareReleases"] = testShareReleases
 	tests["LeaderSelectedShare"] = testLeaderSelectedShare
 	tests["CreateRaces"] = testCreateRaces
@@ -227,6 +228,30 @@ func testJobSteps(t *testing.T, h Harness) {
 	}
 	w.CountsAre(task, store.Counts{Acknowledged: 4, Aggregated: 3, Rejected: map[dap.ReportError]uint64{dap.VDAFVerifyError: 1}})
 	w.Audit()
+}
+
+// testHasJob: a job is there from its creation to its deletion, by its body and the id that
+// its maker chose, whatever became of it.
+func testHasJob(t *testing.T, h Harness) {
+	ctx := context.Background()
+	task := Task(t, dap.TimeInterval, 1)
+	w := NewWorld(t, h, task)
+	has := func(id, body string, want bool) {
+		t.Helper()
+		if got, err := w.Store.HasJob(ctx, task.ID, id, []byte(body)); got != want || err != nil {
+			t.Errorf("job %q %q: %v, %v", id, body, got, err)
+		}
+	}
+	has("", "body", false)
+	r, _, err := w.Store.Create(ctx, store.KindAggregation, task.ID, "", []byte("body"), false, nil, w.Now)
+	w.ok(err)
+	has("", "body", true)
+	has("", "another", false)
+	has("AAAAAAAAAAAAAAAAAAAAAA", "body", false)
+	w.Reopen(t)
+	has("", "body", true)
+	w.ok(w.Store.Delete(ctx, store.KindAggregation, task.ID, r.ID))
+	has("", "body", false)
 }
 
 // testUnfinishedJobs: jobs whose reports are still to be opened are counted, by the time

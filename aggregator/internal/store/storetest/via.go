@@ -209,6 +209,10 @@ func (v *via) Advance(ctx context.Context, r *store.Resource, step uint16, diges
 	return one(v, "Advance", func(e store.Engine) ([]byte, error) { return e.Advance(ctx, r, step, digest, c, reply) })
 }
 
+func (v *via) HasJob(ctx context.Context, task dap.TaskID, id string, body []byte) (bool, error) {
+	return one(v, "HasJob", func(e store.Engine) (bool, error) { return e.HasJob(ctx, task, id, body) })
+}
+
 func (v *via) UnfinishedJobs(ctx context.Context, before time.Time) (uint64, error) {
 	return one(v, "UnfinishedJobs", func(e store.Engine) (uint64, error) { return e.UnfinishedJobs(ctx, before) })
 }
