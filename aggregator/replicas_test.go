@@ -13,8 +13,11 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
 	"github.com/starling-agg/starling/deploy"
@@ -226,6 +229,16 @@ func (r *replicas) send(n int) {
 	}
 }
 
+// lives is how many processes the helper's database holds alive.
+func (r *replicas) lives() (n int) {
+	r.Helper()
+	c, err := pgx.Connect(r.Context(), r.schema.Owner)
+	r.ok(err)
+	defer c.Close(r.Context())
+	r.ok(c.QueryRow(r.Context(), "SELECT count(*) FROM "+pgx.Identifier{r.schema.Name, "replica"}.Sanitize()).Scan(&n))
+	return n
+}
+
 // TestReplicas: two processes serve one helper, through the death of either and of the
 // database, and every report counts once. Before, and between versions, each says what is
 // to be typed.
@@ -285,14 +298,27 @@ func TestReplicas(t *testing.T) {
 	if out := r.done("key", "list", one.config); !strings.Contains(out, old+": has ended\n") || !strings.Contains(out, ": the newest, wraps") {
 		t.Errorf("listed: %s", out)
 	}
-	step(10, func() {})
+	// One is stopped until the other holds it dead, and goes on: what came to it meanwhile is
+	// done once, by whichever.
+	r.serve(two, "helper")
+	r.ok(two.cmd.Process.Signal(syscall.SIGSTOP))
+	step(10, func() {
+		for r.lives() > 1 {
+			time.Sleep(100 * time.Millisecond) // another process: there is no signal to wait for
+		}
+		r.ok(two.cmd.Process.Signal(syscall.SIGCONT))
+	})
+	step(10, func() {
+		for r.lives() < 2 {
+			time.Sleep(100 * time.Millisecond)
+		}
+	})
 	// From the second in which the first report came to the one after the last.
 	at := func(x time.Time) string { return x.UTC().Truncate(time.Second).Format(time.RFC3339) }
 	out := r.done("collect", "--timeout", "90s", "--from", at(begun), "--to", at(time.Now().Add(2*time.Second)), deploy.CollectorFile)
 	if !strings.Contains(out, fmt.Sprintf("%d reports from", total)) {
 		t.Errorf("%d reports were sent, and collected:\n%s", total, out)
 	}
-	r.serve(two, "helper")
 	for _, p := range []*process{one, two} {
 		if out := r.done("status", p.config); !strings.Contains(out, fmt.Sprintf("%d acknowledged = %d aggregated", total, total)) {
 			t.Errorf("%s says:\n%s", p.config, out)

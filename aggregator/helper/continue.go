@@ -112,6 +112,7 @@ func (h *Helper) advance(r *edge.Request, res *store.Resource, step uint16, dige
 		return err
 	}
 	commit, reply := j.commit(run, live)
+	commit.Life = j.keys.Life()
 	if commit.Final {
 		requests = nil // the sealed reports go once nothing is computed from them any more
 	}

@@ -193,6 +193,7 @@ func (h *Helper) runJob(ctx context.Context, res *store.Resource, j *job, init [
 		if commit, reply = j.commit(run, nil); !commit.Final {
 			requests = [][]byte{init}
 		}
+		commit.Life = j.keys.Life()
 	}
 	if err := h.opt.Failpoints.Hit(FailBeforeCommit); err != nil {
 		return nil, err

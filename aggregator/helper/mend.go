@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -108,6 +109,9 @@ func (h *Helper) Repair(ctx context.Context) error {
 func blocked(err error) error {
 	if errors.Is(err, store.ErrDamaged) {
 		return edge.Later("the replay protection of these reports is damaged and waits to be mended", mendLater)
+	}
+	if errors.Is(err, store.ErrCutOff) {
+		return edge.Overloaded(http.StatusServiceUnavailable)
 	}
 	return err
 }

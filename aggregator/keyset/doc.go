@@ -37,8 +37,10 @@
 // a key is not destroyed before every one of them has closed it and has no work under way
 // that may use it. A replica that has not been heard for vault.Lease is dead and holds up
 // neither. All go by the vault's clock. An upload that a replica took before it was cut off
-// from the vault, and makes durable after its key was destroyed, cannot be opened: whoever
-// commits it checks, in that transaction, that the replica lives.
+// from the vault, and makes durable after its key was destroyed, could not be opened:
+// whoever commits it looks, in that transaction, whether the life of the replica in which
+// it was taken goes on ([Hold.Life]), and whoever holds a replica dead waits for the commits
+// that found it alive.
 //
 // # What destroying gives
 //

@@ -96,6 +96,7 @@ type Set struct {
 
 	mu   sync.Mutex
 	keys []*key // by serial; destroyed ones too, while their ids are taken
+	life string // of this replica, in which it has taken over the keys; see package vault
 }
 
 // A key is a record in this life of the process. Set.mu guards it.
@@ -284,7 +285,12 @@ type Hold struct {
 	keys []*key // nil once released; Set.mu guards them
 	ids  [ids]bool
 	ring *sealed.Keyring
+	life string
 }
+
+// Life is that of the replica when the work began: its commit looks whether it goes on. It
+// is empty where the keys are one process's.
+func (h *Hold) Life() string { return h.life }
 
 // Has says whether the work may use the key of that id.
 func (h *Hold) Has(id uint8) bool { return h.ids[id] || h.set.configured(id) }
@@ -314,7 +320,7 @@ func (s *Set) Accepting() *Hold {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	h := &Hold{set: s}
+	h := &Hold{set: s, life: s.life}
 	for _, k := range s.keys {
 		if k.pair != nil && !k.over && !k.ended(now, s.opt.accepts) {
 			h.take(k)
@@ -328,7 +334,7 @@ func (s *Set) Accepting() *Hold {
 func (s *Set) Opening(at time.Time) *Hold {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := &Hold{set: s}
+	h := &Hold{set: s, life: s.life}
 	all := true
 	for _, k := range s.keys {
 		switch {

@@ -51,8 +51,16 @@ func (s *Set) follow(ctx context.Context) (vault.Turn, error) {
 		return turn, s.recount(ctx)
 	}
 	news, err := s.refresh(ctx)
-	if err != nil || !news {
+	if err != nil {
 		return turn, err
+	}
+	// Work that begins from here on has the keys that the others had when this life began,
+	// or newer ones.
+	s.mu.Lock()
+	s.life = turn.Life
+	s.mu.Unlock()
+	if !news {
+		return turn, nil
 	}
 	return s.beat(ctx) // for whoever waits for this replica
 }

@@ -74,7 +74,7 @@ func (l *Leader) postReports(r *edge.Request) error {
 			continue
 		}
 		entries = append(entries, segment.Entry{
-			TaskID: r.Task.ID, Bucket: uint64(m.Time), ReportID: m.ID, Report: reports[i].Bytes(),
+			TaskID: r.Task.ID, Bucket: uint64(m.Time), ReportID: m.ID, Report: reports[i].Bytes(), Life: keys.Life(),
 		})
 	}
 	if err := l.opt.Failpoints.Hit(FailBeforeLog); err != nil {

@@ -20,6 +20,8 @@ type Entry struct {
 	Bucket   uint64 // start of the batch bucket: DAP Time, a multiple of the task's time_precision
 	ReportID ReportID
 	Report   []byte // as the client sent it
+	// Life is that of the replica which took it, as [Acknowledger] says; it is not kept.
+	Life string
 }
 
 // Errors to branch on; see the package comment.

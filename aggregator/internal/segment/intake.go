@@ -29,8 +29,10 @@ type Acknowledger interface {
 	// The body is that of an object in RowFolder, durable with its row; nil where the object
 	// lies elsewhere, and is durable already. Slices of batch buckets that take nothing
 	// more, and of tasks that have ended, are refused; an object of which nothing is kept
-	// goes. After an error nothing is named, or nobody knows.
-	Acknowledge(ctx context.Context, object string, body [][]byte, slices []Slice) ([]Refusal, error)
+	// goes. After an error nothing is named, or nobody knows. It is ErrBusy where the replica
+	// was held dead since it took the reports, in the life of that name: the keys that they
+	// are sealed to may be destroyed. Where none is named nobody asks.
+	Acknowledge(ctx context.Context, life, object string, body [][]byte, slices []Slice) ([]Refusal, error)
 }
 
 // IntakeOptions tune an [Intake]. The zero value is good where all payload is in rows.
@@ -122,6 +124,7 @@ type Intake struct {
 
 // groupCommit is uploads that become durable together.
 type groupCommit struct {
+	life    string // in which all entries were taken
 	entries []Entry
 	size    int64
 	full    chan struct{} // closed when nothing joins any more
@@ -141,7 +144,7 @@ func NewIntake(to Acknowledger, opt IntakeOptions) (*Intake, error) {
 // errEnded: the intake was closed.
 var errEnded = errors.New("segment: the intake is closed")
 
-// Put makes the entries durable and returns then. Some may be refused, and are named in
+// Put makes the entries, all of one life, durable and returns then. Some may be refused, and are named in
 // their order; nil where none is. After an error none is acknowledged, and some may turn up
 // all the same. The reports may be reused when it returns, for which it waits whatever
 // becomes of ctx.
@@ -196,12 +199,13 @@ func (in *Intake) join(entries []Entry, size int64) (*groupCommit, error) {
 		return nil, fmt.Errorf("%w: %d bytes in flight", ErrBusy, in.inFlight)
 	}
 	in.inFlight += size
-	if g := in.open; g != nil && g.size+size > in.opt.CommitBytes {
+	life := entries[0].Life
+	if g := in.open; g != nil && (g.size+size > in.opt.CommitBytes || g.life != life) {
 		in.seal(g)
 	}
 	g := in.open
 	if g == nil {
-		g = &groupCommit{full: make(chan struct{}), done: make(chan struct{})}
+		g = &groupCommit{life: life, full: make(chan struct{}), done: make(chan struct{})}
 		in.open = g
 		in.commits.Go(func() { in.run(g) })
 	}
@@ -263,7 +267,7 @@ func (in *Intake) keep(ctx context.Context, g *groupCommit) error {
 		}
 		parts = nil
 	}
-	refused, err := in.to.Acknowledge(ctx, name, parts, rows)
+	refused, err := in.to.Acknowledge(ctx, g.life, name, parts, rows)
 	if err != nil {
 		return err
 	}

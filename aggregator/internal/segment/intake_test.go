@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,18 +21,20 @@ type named struct {
 	bodies *payloadtest.Mem
 	slices []Slice
 	calls  int
+	lives  []string           // of the calls
 	shut   map[uint64]Refusal // by batch bucket
 	err    error
 	wait   chan struct{} // where it is not nil a call waits for it
 }
 
-func (r *named) Acknowledge(ctx context.Context, object string, body [][]byte, list []Slice) ([]Refusal, error) {
+func (r *named) Acknowledge(ctx context.Context, life, object string, body [][]byte, list []Slice) ([]Refusal, error) {
 	if r.wait != nil {
 		<-r.wait
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls++
+	r.lives = append(r.lives, life)
 	if r.err != nil {
 		return nil, r.err
 	}
@@ -103,6 +106,33 @@ func TestIntakeGathers(t *testing.T) {
 		}
 		if _, err := in.Put(t.Context(), upload(1, 10, 0, 1, 20)); !errors.Is(err, errEnded) {
 			t.Errorf("after the end: %v", err)
+		}
+	})
+}
+
+// TestIntakeLives: uploads of two lives of the replica are two group commits, each of its own.
+func TestIntakeLives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newNamed()
+		in := intake(t, r, IntakeOptions{})
+		var wg sync.WaitGroup
+		for _, life := range []string{"a", "a", "b"} {
+			wg.Go(func() {
+				all := upload(1, 10, 0, 2, 20)
+				all[0].Life, all[1].Life = life, life
+				if _, err := in.Put(t.Context(), all); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		slices.Sort(r.lives)
+		if !slices.Equal(r.lives, []string{"a", "b"}) {
+			t.Errorf("group commits of %q", r.lives)
+		}
+		if err := in.Close(); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -26,6 +26,11 @@ type Commit struct {
 	// asked.
 	Conduct *Conduct
 
+	// Life is that of the replica when it took the keys that opened the reports, which must
+	// go on; else ErrCutOff. Empty where the keys are one process's. See package
+	// keyset/vault.
+	Life string
+
 	// Final says that no step follows in this aggregation job: the body kept with the
 	// resource is dropped, which still held the sealed reports.
 	Final bool

@@ -27,6 +27,8 @@ var (
 	ErrDamaged = errors.New("store: replay protection is damaged")
 	ErrNoRoom  = errors.New("store: no room on the disk") // nothing changed; later
 	ErrUnknown = errors.New("store: outcome unknown")     // stop, reopen, recover
+	// the replica was held dead since the work began: nothing changed, begin anew
+	ErrCutOff = errors.New("store: the other replicas held this one dead, and keys that the work used may be destroyed")
 )
 
 // A Task is what the store must know of one provisioned task. Config is the provisioned

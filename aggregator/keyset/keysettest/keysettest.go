@@ -51,6 +51,7 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 		{"TwoMakers", true, twoMakers},
 		{"ClockOff", true, clockOff},
 		{"DestroyedWhenClosed", true, destroyedWhenClosed},
+		{"CutOff", true, cutOff},
 		{"StartAtOnce", true, startAtOnce},
 		{"PromisesKept", true, promisesKept},
 		{"AnswersLost", false, answersLost},
@@ -485,6 +486,47 @@ func destroyedWhenClosed(t *testing.T, w *world) {
 		t.Errorf("at the other it is %s", state)
 	}
 	w.living(1)
+}
+
+// life is that of work which a replica begins now.
+func (r *replica) life() string {
+	h := r.Accepting()
+	defer h.Release()
+	return h.Life()
+}
+
+// cutOff: what a replica had begun when the others held it dead, and destroyed a key that it
+// uses, is of a life that is over; what it begins then has the keys of the others.
+func cutOff(t *testing.T, w *world) {
+	a, b := w.replica(0), w.replica(0)
+	first := b.offered()
+	upload := b.Accepting()
+	if life := upload.Life(); life == "" || life == a.life() || life != b.life() {
+		t.Fatalf("the life of work is %q", life)
+	}
+	w.h.Advance(schedule.Period)
+	for range 2 {
+		a.step()
+	}
+	w.h.Advance(schedule.MaxAge + schedule.Overlap)
+	for range 3 {
+		a.step()
+	}
+	if state, _ := a.state(first.ID); state != status.KeyDestroyed {
+		t.Fatalf("a key that a dead replica uses is %s", state)
+	}
+	if b.life() != upload.Life() {
+		t.Error("a replica that has not heard of its death has another life")
+	}
+	b.step()
+	late := b.Accepting()
+	defer late.Release()
+	if late.Life() == upload.Life() || late.Has(first.ID) {
+		t.Error("work of before and after is of one life, or has a key that is destroyed")
+	}
+	upload.Release()
+	b.step()
+	b.sound()
 }
 
 // startAtOnce: replicas that start together on nothing offer one key.

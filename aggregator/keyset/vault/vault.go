@@ -16,6 +16,13 @@
 // secret itself: a replica without the wrapping key, or one that lies, cannot. A replica
 // that has not been heard for [Lease], by the vault's clock, is dead, and nobody waits for
 // it.
+//
+// # Lives
+//
+// A replica that was held dead may go on: it was cut off, or stopped. From its next beat it
+// is another one, with a life of its own ([Turn.Life]). Its work of the life before must not
+// become durable any more, for the secrets that it used may be destroyed: so whoever
+// commits such work says of which life it is, and the commit looks whether that one goes on.
 package vault
 
 import (
@@ -76,6 +83,8 @@ type Report struct {
 type Turn struct {
 	// Alone: no other replica can be there. Then all of the below is empty.
 	Alone bool
+	// Life is the one that this replica has from this beat on, at least; see Lives.
+	Life string
 	// Maker: this replica makes and ends secrets.
 	Maker bool
 	// Now is the time by the clock that all replicas share.

@@ -72,6 +72,9 @@ func (s *Store) settle(ctx context.Context, id dap.TaskID, d *deed) error {
 		}
 		var done bool
 		err = s.update(ctx, d.name, func(tx *pgdb.Tx) (err error) {
+			if err := lives(tx, c.Life); err != nil {
+				return err
+			}
 			var t *task
 			if t, done, err = d.lock(tx); err != nil || done {
 				return err

@@ -126,7 +126,7 @@ func (p replica) name(ctx context.Context, object string, list []segment.Slice) 
 	if p.named[object] {
 		return nil
 	}
-	refused, err := p.Acknowledge(ctx, object, nil, list)
+	refused, err := p.Acknowledge(ctx, "", object, nil, list)
 	if err != nil {
 		return err
 	}

@@ -23,8 +23,11 @@ type uploading struct {
 // Acknowledge names the slices of an object; see [segment.Acknowledger]. Each task's row is
 // held as commits hold it, so that a batch that is frozen takes nothing more: no slice ever
 // waits for one.
-func (s *Store) Acknowledge(ctx context.Context, object string, body [][]byte, list []segment.Slice) (refused []segment.Refusal, err error) {
+func (s *Store) Acknowledge(ctx context.Context, life, object string, body [][]byte, list []segment.Slice) (refused []segment.Refusal, err error) {
 	err = s.update(ctx, "acknowledge", func(tx *pgdb.Tx) error {
+		if err := lives(tx, life); err != nil {
+			return fmt.Errorf("%w: %w", segment.ErrBusy, err)
+		}
 		u := &uploading{tasks: make(map[dap.TaskID]int64), refused: make([]segment.Refusal, len(list))}
 		if err := u.judge(tx, list); err != nil {
 			return err

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
 	"github.com/starling-agg/starling/aggregator/internal/wrap"
 	"github.com/starling-agg/starling/aggregator/keyset/vault"
@@ -35,16 +36,16 @@ type VaultOptions struct {
 	Ahead func() time.Duration
 }
 
-// Vault is a handle of one replica on the secrets of a purpose; see package vault. It has a
-// random name of its own, so a process that starts again is another replica.
+// Vault is a handle of one replica on the secrets of a purpose; see package vault. Its lives
+// have random names, so a process that starts again is another replica.
 type Vault struct {
-	s       *Store
-	opt     VaultOptions
-	replica string
-	store   []byte // id of the store
+	s     *Store
+	opt   VaultOptions
+	store []byte // id of the store
 
 	mu     sync.Mutex
 	staged map[string]wrap.Box // put, and not saved yet
+	life   string              // the name of its row; empty before its first beat
 }
 
 var _ vault.Vault = (*Vault)(nil)
@@ -54,9 +55,7 @@ func (s *Store) Vault(ctx context.Context, opt VaultOptions) (*Vault, error) {
 	if opt.Wrapper == nil || opt.Purpose != PurposeHPKE && opt.Purpose != PurposeData {
 		return nil, errors.New("store: VaultOptions.Wrapper and Purpose are required")
 	}
-	name := make([]byte, 16)
-	rand.Read(name)
-	v := &Vault{s: s, opt: opt, replica: hex.EncodeToString(name), staged: make(map[string]wrap.Box)}
+	v := &Vault{s: s, opt: opt, staged: make(map[string]wrap.Box)}
 	err := s.view(ctx, "store-id", func(tx *pgdb.Tx) error {
 		_, err := tx.One("store-id", nil, &v.store)
 		return err
@@ -212,40 +211,49 @@ func (v *Vault) now(tx *pgdb.Tx) (at int64, err error) {
 	return at, err
 }
 
-// Beat implements [vault.Vault].
+// Beat implements [vault.Vault]. A replica is held dead by taking its row away, which waits
+// until the transactions that had found the row there are over.
 func (v *Vault) Beat(ctx context.Context, r vault.Report) (turn vault.Turn, err error) {
-	var proofs []byte
-	for _, name := range slices.Sorted(maps.Keys(r.Held)) {
-		proof := vault.Prove(v.replica, name, r.Held[name])
-		proofs = append(proofs, proof[:]...)
-	}
 	slices.Sort(r.Busy)
+	busy := strings.Join(r.Busy, ",")
+	v.mu.Lock()
+	former := v.life
+	v.mu.Unlock()
+	fresh := make([]byte, 16)
+	rand.Read(fresh)
 	err = v.s.update(ctx, "beat", func(tx *pgdb.Tx) error {
-		turn = vault.Turn{}
+		turn = vault.Turn{Life: former}
 		at, err := v.now(tx)
 		if err != nil {
 			return err
 		}
 		turn.Now = time.UnixMicro(at).UTC()
 		until := at + vault.Lease.Microseconds()
-		if r.Resigns {
-			_, err = tx.Exec("resign-vault", v.opt.Purpose, v.replica)
-		} else {
-			var led int64
-			led, err = tx.Exec("lead-vault", v.opt.Purpose, v.replica, at, until)
-			turn.Maker = led == 1
+		renewed := int64(0)
+		if former != "" {
+			renewed, err = tx.Exec("renew-replica", v.opt.Purpose, former, until, r.Seen, proofs(former, &r), busy)
+		}
+		if err == nil && renewed == 0 {
+			turn.Life = hex.EncodeToString(fresh)
+			_, err = tx.Exec("put-replica", v.opt.Purpose, turn.Life, until, r.Seen, proofs(turn.Life, &r), busy)
 		}
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec("put-replica", v.opt.Purpose, v.replica, until, r.Seen, append([]byte{}, proofs...), strings.Join(r.Busy, ","))
+		if r.Resigns {
+			_, err = tx.Exec("resign-vault", v.opt.Purpose, turn.Life)
+		} else {
+			var led int64
+			led, err = tx.Exec("lead-vault", v.opt.Purpose, turn.Life, at, until)
+			turn.Maker = led == 1
+		}
 		if err != nil {
 			return err
 		}
 		if _, err := tx.Exec("drop-dead-replicas", v.opt.Purpose, at); err != nil {
 			return err
 		}
-		return tx.Each("peers", []any{v.opt.Purpose, v.replica, at}, func(row pgdb.Row) error {
+		return tx.Each("peers", []any{v.opt.Purpose, turn.Life, at}, func(row pgdb.Row) error {
 			var p vault.Peer
 			var proofs []byte
 			var busy string
@@ -262,5 +270,34 @@ func (v *Vault) Beat(ctx context.Context, r vault.Report) (turn vault.Turn, err 
 			return nil
 		})
 	})
+	if err == nil {
+		v.mu.Lock()
+		v.life = turn.Life
+		v.mu.Unlock()
+	}
 	return turn, err
+}
+
+// proofs are those of a report, in the name of a life.
+func proofs(life string, r *vault.Report) []byte {
+	all := []byte{}
+	for _, name := range slices.Sorted(maps.Keys(r.Held)) {
+		proof := vault.Prove(life, name, r.Held[name])
+		all = append(all, proof[:]...)
+	}
+	return all
+}
+
+// lives keeps the life of a replica from ending before the transaction does;
+// [store.ErrCutOff] where it has ended. Empty is that of work which used no key of others.
+func lives(tx *pgdb.Tx, life string) error {
+	if life == "" {
+		return nil
+	}
+	var one int
+	found, err := tx.One("replica-lives", []any{life}, &one)
+	if err == nil && !found {
+		err = store.ErrCutOff
+	}
+	return err
 }

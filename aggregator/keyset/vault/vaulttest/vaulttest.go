@@ -38,6 +38,7 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 		{"SavesAtOnce", true, savesAtOnce},
 		{"Makers", true, makers},
 		{"Proofs", true, proofs},
+		{"Lives", true, lives},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if h := harness(t); h.Shared() || !test.shared {
@@ -238,5 +239,34 @@ func proofs(t *testing.T, h Harness) {
 	p.Proofs = other.Proofs
 	if !other.Holds("00a", held["00a"]) || p.Holds("00a", held["00a"]) {
 		t.Error("a proof of another replica is taken")
+	}
+}
+
+// lives: a replica that was held dead goes on as another one, and proves what it holds as
+// that; one that nobody has held dead is the same, however late it is.
+func lives(t *testing.T, h Harness) {
+	a, b := h.Open(t), h.Open(t)
+	held := map[string][]byte{"00a": []byte("secret")}
+	first := beat(t, a, vault.Report{Held: held}).Life
+	if other := beat(t, b, vault.Report{}).Life; first == "" || other == first {
+		t.Fatalf("lives %q and %q", first, other)
+	}
+	for range 2 {
+		h.Advance(vault.Lease + time.Second)
+		if life := beat(t, a, vault.Report{Held: held}).Life; life != first {
+			t.Fatalf("life %q has become %q, and nobody held it dead", first, life)
+		}
+	}
+	h.Advance(vault.Lease + time.Second)
+	if turn := beat(t, b, vault.Report{}); len(turn.Peers) != 0 {
+		t.Fatalf("the dead live: %+v", turn.Peers)
+	}
+	second := beat(t, a, vault.Report{Held: held}).Life
+	if second == "" || second == first {
+		t.Errorf("the life after death is %q, as before", second)
+	}
+	turn := beat(t, b, vault.Report{})
+	if len(turn.Peers) != 1 || turn.Peers[0].Name != second || !turn.Peers[0].Holds("00a", held["00a"]) {
+		t.Errorf("%+v, want %s, which holds the secret", turn.Peers, second)
 	}
 }

@@ -64,7 +64,14 @@ UPDATE vault SET until = 0 WHERE purpose = $1 AND maker = $2
 
 -- name: put-replica
 INSERT INTO replica (purpose, name, expires, seen, proofs, busy) VALUES ($1, $2, $3, $4, $5, $6)
-ON CONFLICT (purpose, name) DO UPDATE SET expires = excluded.expires, seen = excluded.seen, proofs = excluded.proofs, busy = excluded.busy
+
+-- name: renew-replica
+UPDATE replica SET expires = $3, seen = $4, proofs = $5, busy = $6 WHERE purpose = $1 AND name = $2
+
+-- A replica that was held dead has no row. It keeps its row from being taken away until the
+-- transaction is over.
+-- name: replica-lives
+SELECT 1 FROM replica WHERE purpose = 1 AND name = $1 FOR KEY SHARE
 
 -- name: drop-dead-replicas
 DELETE FROM replica WHERE purpose = $1 AND expires < $2
