@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -593,6 +594,70 @@ func TestCrash(t *testing.T) {
 	close(crashed)
 	wg.Wait()
 	n := int64(0)
+	err := db.View(t.Context(), "things", func(tx *pgdb.Tx) error {
+		n = 0
+		return tx.Each("things", nil, func(r pgdb.Row) error {
+			n++
+			var name string
+			return r.Scan(&name)
+		})
+	})
+	if err != nil || n != puts.Load() {
+		t.Fatalf("%d rows of %d that were acknowledged, %v", n, puts.Load(), err)
+	}
+}
+
+// TestFailover: where the server has a synchronous standby, each transaction whose Update
+// returned nil is there once when the standby takes over, and the clients go on by
+// themselves. While the standby hears nothing no Update returns.
+func TestFailover(t *testing.T) {
+	server := pgtest.NewServer(t)
+	s := server.Schema(t)
+	opt := options(s)
+	opt.Volatile = false
+	open(t, opt)
+	standby := server.Standby(t)
+	opt.Connection, opt.Attempts = s.Either(standby), 200
+	db := open(t, opt)
+	const workers = 4
+	var wg sync.WaitGroup
+	var puts atomic.Int64
+	over := make(chan struct{})
+	for worker := range workers {
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				name := fmt.Sprint(worker, " ", i)
+				if err := put(t, db, name); err != nil {
+					t.Errorf("%s: %v", name, err)
+					return
+				}
+				puts.Add(1)
+				select {
+				case <-over: // and one more since
+					return
+				default:
+				}
+			}
+		})
+	}
+	for puts.Load() < 20 {
+		server.Ask(t, "SELECT 1") // a while
+	}
+	sender := server.Ask(t, "SELECT pid FROM pg_stat_replication")
+	if err := syscall.Kill(sender, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	stopped := puts.Load()
+	for server.Ask(t, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'") < workers {
+		if puts.Load() > stopped+10*workers {
+			t.Error("transactions are over that the standby knows nothing of")
+			break
+		}
+	}
+	server.FailOver(t, standby)
+	close(over)
+	wg.Wait()
+	var n int64
 	err := db.View(t.Context(), "things", func(tx *pgdb.Tx) error {
 		n = 0
 		return tx.Each("things", nil, func(r pgdb.Row) error {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 
@@ -102,6 +103,70 @@ func (s *Server) Crash(t testing.TB, meanwhile func()) {
 	if err := s.own.start(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Standby makes a synchronous standby of the server of NewServer: from then on what the one
+// commits is durable at both.
+func (s *Server) Standby(t testing.TB) *Server {
+	t.Helper()
+	own, err := s.own.follow()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(own.remove)
+	t.Cleanup(func() { own.stop() })
+	b := &Server{own: own, config: s.config.Copy()}
+	b.config.Host = own.dir
+	for _, sql := range []string{"ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"} {
+		if err := s.exec(sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := 0; n == 0; {
+		n = s.Ask(t, "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'")
+	}
+	return b
+}
+
+// Ask asks for a number, as the administrator.
+func (s *Server) Ask(t testing.TB, sql string) (n int) {
+	t.Helper()
+	c, err := pgx.ConnectConfig(t.Context(), s.config)
+	if err == nil {
+		defer c.Close(t.Context())
+		err = c.QueryRow(t.Context(), sql).Scan(&n)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// FailOver kills all processes of a server, for good, and has its standby take its place.
+func (s *Server) FailOver(t testing.TB, standby *Server) {
+	t.Helper()
+	err := s.own.kill()
+	if err == nil {
+		err = standby.exec("SELECT pg_promote()")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Either is the connection string of the role that replicas connect as, to this server or
+// the other one, whichever takes writes.
+func (s *Schema) Either(other *Server) string {
+	one := strings.Fields(s.Service)
+	for i, field := range one {
+		switch key, value, _ := strings.Cut(field, "="); key {
+		case "host":
+			one[i] = "host=" + value + "," + other.config.Host
+		case "port":
+			one[i] = fmt.Sprintf("port=%s,%d", value, other.config.Port)
+		}
+	}
+	return strings.Join(one, " ")
 }
 
 func begin() (*Server, error) {

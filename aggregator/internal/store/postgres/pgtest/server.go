@@ -111,7 +111,7 @@ func (s *server) start() error {
 		lines := bufio.NewScanner(stderr)
 		for told := false; lines.Scan(); {
 			fmt.Fprintln(&s.log, lines.Text())
-			if !told && strings.Contains(lines.Text(), "ready to accept connections") {
+			if !told && strings.Contains(lines.Text(), "ready to accept") {
 				told = true
 				close(ready)
 			}
@@ -174,3 +174,34 @@ func childrenOf(parent int) (pids []int, err error) {
 }
 
 func (s *server) remove() { _ = os.RemoveAll(s.dir) }
+
+// follow makes a standby of a server that runs, which has all that is committed there.
+func (s *server) follow() (*server, error) {
+	dir, err := os.MkdirTemp("", "pg")
+	if err != nil {
+		return nil, fmt.Errorf("pgtest: %w", err)
+	}
+	b := &server{dir: dir}
+	for _, arg := range s.args {
+		b.args = append(b.args, strings.ReplaceAll(arg, s.dir, dir))
+	}
+	if who := other(); who != nil {
+		err = os.Chown(dir, int(who.Uid), int(who.Gid))
+	}
+	if err == nil {
+		copying := b.command("pg_basebackup", "-D", filepath.Join(dir, "data"), "-R", "-X", "stream", "-c", "fast", "--no-sync",
+			"-d", "host="+s.dir+" port=5432 user="+admin+" application_name=standby")
+		var out []byte
+		if out, err = copying.CombinedOutput(); err != nil {
+			err = fmt.Errorf("pgtest: pg_basebackup: %w\n%s", err, out)
+		}
+	}
+	if err == nil {
+		err = b.start()
+	}
+	if err != nil {
+		b.remove()
+		return nil, err
+	}
+	return b, nil
+}
