@@ -1,6 +1,7 @@
 package signed
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -43,26 +44,61 @@ const (
 
 // A Record remembers durably what one party has said last about each deployment, so that
 // it never says two things about one epoch, over restarts too. It must not be put back to
-// an older copy. Safe for concurrent use; the file is one process's.
+// an older copy. Safe for concurrent use; a file is one process's, and a [Place] is shared by
+// the processes of a party.
 type Record struct {
-	fsys disk.FS
-	name string
-	mu   sync.Mutex
+	place Place
+	mu    sync.Mutex
+}
+
+// A Place has the bytes of a record. Its methods are called one at a time by each process.
+type Place interface {
+	// State is what was saved last, and its version; 0 where nothing was.
+	State(ctx context.Context) (b []byte, version uint64, err error)
+	// Save replaces what has that version, durably when it returns nil. After an error it may
+	// have taken place, and State tells; it did not where the version is another one.
+	Save(ctx context.Context, b []byte, after uint64) error
 }
 
 // OpenRecord returns the record in a file, which need not be there yet. It fails with
 // [ErrRecord].
 func OpenRecord(fsys disk.FS, name string) (*Record, error) {
-	r := &Record{fsys: fsys, name: name}
-	_, err := r.read()
+	return SharedRecord(&file{fsys, name})
+}
+
+// SharedRecord returns the record in a place. It fails with [ErrRecord].
+func SharedRecord(p Place) (*Record, error) {
+	r := &Record{place: p}
+	_, _, err := r.read()
 	return r, err
+}
+
+// file is the place of one process: what is there is replaced.
+type file struct {
+	fsys disk.FS
+	name string
+}
+
+func (f *file) State(context.Context) ([]byte, uint64, error) {
+	b, err := disk.ReadFile(f.fsys, f.name, int64(maxRecord))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("%s: %w", f.name, err)
+	}
+	return b, 1, nil
+}
+
+func (f *file) Save(_ context.Context, b []byte, _ uint64) error {
+	return disk.WriteFile(f.fsys, f.name, b)
 }
 
 // Last returns what was said last about a deployment.
 func (r *Record) Last(deployment [32]byte) (s Statement, ok bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	list, err := r.read()
+	list, _, err := r.read()
 	if err != nil {
 		return s, false, err
 	}
@@ -85,11 +121,23 @@ func (r *Record) Say(s Statement) error {
 		return fmt.Errorf("%w: time out of bounds", ErrSigned)
 	}
 	s.NotBefore, s.NotAfter = time.Unix(s.NotBefore.Unix(), 0).UTC(), time.Unix(s.NotAfter.Unix(), 0).UTC()
-	// The last write may or may not be there if it failed: the disk knows.
-	list, err := r.read()
-	if err != nil {
-		return err
+	for {
+		// The last write may or may not be there if it failed: the place knows.
+		list, version, err := r.read()
+		if err != nil {
+			return err
+		}
+		if err := r.say(list, version, s); err == nil || !errors.Is(err, ErrRecord) {
+			return err
+		} else if _, now, failed := r.read(); failed != nil || now == version {
+			return err
+		}
+		// Another process was first, or the answer was lost.
 	}
+}
+
+// say saves a list with one more statement.
+func (r *Record) say(list []Statement, version uint64, s Statement) error {
 	if i := slices.IndexFunc(list, func(x Statement) bool { return x.Deployment == s.Deployment }); i >= 0 {
 		if err := follows(list[i], s); err != nil {
 			return err
@@ -99,7 +147,9 @@ func (r *Record) Say(s Statement) error {
 		return fmt.Errorf("%w: more than %d deployments", ErrRecord, maxDeployments)
 	}
 	// Also where it is there already: a crash may have left a name that is not durable.
-	if err := disk.WriteFile(r.fsys, r.name, appendRecord(list)); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), placeTime)
+	defer cancel()
+	if err := r.place.Save(ctx, appendRecord(list), version); err != nil {
 		return fmt.Errorf("%w: %w", ErrRecord, err)
 	}
 	return nil
@@ -130,18 +180,20 @@ func follows(last, next Statement) error {
 	return nil
 }
 
-func (r *Record) read() ([]Statement, error) {
-	file, err := disk.ReadFile(r.fsys, r.name, int64(maxRecord))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+// placeTime bounds one call of a place.
+const placeTime = 10 * time.Second
+
+func (r *Record) read() (list []Statement, version uint64, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), placeTime)
+	defer cancel()
+	b, version, err := r.place.State(ctx)
+	if err == nil && version > 0 {
+		list, err = parseRecord(b)
 	}
-	if err == nil {
-		var list []Statement
-		if list, err = parseRecord(file); err == nil {
-			return list, nil
-		}
+	if err != nil {
+		return nil, 0, fmt.Errorf("%w: %w", ErrRecord, err)
 	}
-	return nil, fmt.Errorf("%w: %s: %w", ErrRecord, r.name, err)
+	return list, version, nil
 }
 
 // codeRecord reads and writes the magic, the number of statements, and the statements.

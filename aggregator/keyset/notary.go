@@ -28,6 +28,9 @@ type Signing struct {
 	// Revisions is how many manifests beside the first it signs in one epoch, for
 	// emergencies. Default 0.
 	Revisions uint16
+	// Record remembers which manifests were signed, where replicas share it; default a file of
+	// one process.
+	Record signed.Place
 	// Held is the longest time for which a gateway may hold an upload that it has taken,
 	// which a manifest states ([ohttp.Manifest].Hold): keys take uploads for as long after
 	// a manifest's last try. Default defaultHeld.
@@ -122,7 +125,7 @@ type recentList struct {
 	until  time.Time
 }
 
-// NewNotary has a set's owner sign for it. The record lies in fsys.
+// NewNotary has a set's owner sign for it. The record lies in fsys, if it is not shared.
 func NewNotary(s *Set, o Signing, fsys disk.FS) (*Notary, error) {
 	switch {
 	case o.Signer == nil:
@@ -145,7 +148,11 @@ func NewNotary(s *Set, o Signing, fsys disk.FS) (*Notary, error) {
 			return nil, err
 		}
 	}
-	record, err := signed.OpenRecord(fsys, recordName)
+	open := func() (*signed.Record, error) { return signed.OpenRecord(fsys, recordName) }
+	if o.Record != nil {
+		open = func() (*signed.Record, error) { return signed.SharedRecord(o.Record) }
+	}
+	record, err := open()
 	if err != nil {
 		return nil, fmt.Errorf("keyset: %w", err)
 	}

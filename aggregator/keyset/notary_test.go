@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/keyset/vault"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/dap"
@@ -263,6 +264,34 @@ func TestNotaryKeepsKeys(t *testing.T) {
 		if _, err := n.ListFor(t.Context(), d.ID, clock.Now().Add(c[0]), clock.Now().Add(c[1])); !errors.Is(err, ErrRefused) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestNotariesShareARecord: what one replica has signed stands in the way of another.
+func TestNotariesShareARecord(t *testing.T) {
+	clock, shared := newClock(), &vault.Dir{FS: disktest.NewMem(9), Path: "signed", Suffix: ".none"}
+	if err := shared.Make(); err != nil {
+		t.Fatal(err)
+	}
+	begin := clock.Now().Truncate(time.Second)
+	say := func(fsys disk.FS, place signed.Place, digest byte) error {
+		t.Helper()
+		alone, set, _ := notaryOf(t, clock, fsys, clock.Now())
+		o := alone.o
+		o.Record = place
+		n, err := NewNotary(set, o, fsys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n.record.Say(signed.Statement{Epoch: 1, NotBefore: begin, NotAfter: begin.Add(time.Minute), Digest: [32]byte{digest}})
+	}
+	for i, want := range []error{nil, nil, signed.ErrSigned} {
+		if err := say(disktest.NewMem(uint64(i+1)), shared, byte(i/2)); !errors.Is(err, want) {
+			t.Errorf("replica %d: %v, want %v", i, err, want)
+		}
+	}
+	if err := say(disktest.NewMem(4), nil, 7); err != nil {
+		t.Errorf("another party: %v", err)
 	}
 }
 

@@ -147,7 +147,7 @@ func (p *Party) openStore(ctx context.Context, o *Options) error {
 }
 
 // vaults are where keys are that replicas share; nil where they lie in directories.
-type vaults struct{ hpke, data vault.Vault }
+type vaults struct{ hpke, data, signed vault.Vault }
 
 func (p *Party) openVaults(ctx context.Context, rows *postgres.Store, d *aggregator.Database) error {
 	keys, err := keeper.Open(ctx, d)
@@ -158,7 +158,9 @@ func (p *Party) openVaults(ctx context.Context, rows *postgres.Store, d *aggrega
 	if err := keys.Try(ctx); err != nil {
 		return fmt.Errorf("wrapping keys: %w", err)
 	}
-	for purpose, into := range map[int]*vault.Vault{postgres.PurposeHPKE: &p.vaults.hpke, postgres.PurposeData: &p.vaults.data} {
+	for purpose, into := range map[int]*vault.Vault{
+		postgres.PurposeHPKE: &p.vaults.hpke, postgres.PurposeData: &p.vaults.data, postgres.PurposeSigned: &p.vaults.signed,
+	} {
 		if *into, err = rows.Vault(ctx, postgres.VaultOptions{Purpose: purpose, Wrapper: keys}); err != nil {
 			return err
 		}
@@ -243,7 +245,11 @@ func (p *Party) openKeys(ctx context.Context, o *Options) (err error) {
 	}
 	p.Server.Keys = p.Keys
 	if signing != nil {
-		p.Server.Notary, err = keyset.NewNotary(p.Keys, *signing, o.Record)
+		shared := *signing
+		if p.vaults.signed != nil {
+			shared.Record = p.vaults.signed
+		}
+		p.Server.Notary, err = keyset.NewNotary(p.Keys, shared, o.Record)
 	}
 	return err
 }

@@ -24,11 +24,14 @@ import (
 const (
 	PurposeHPKE = 1
 	PurposeData = 2
+	// PurposeSigned has no secrets: its state is the record of what was signed, of which there
+	// is one (package signed).
+	PurposeSigned = 3
 )
 
 // VaultOptions say which vault it is, and how its secrets are wrapped.
 type VaultOptions struct {
-	// Purpose is PurposeHPKE or PurposeData. Required.
+	// Purpose is PurposeHPKE, PurposeData or PurposeSigned. Required.
 	Purpose int
 	// Wrapper wraps the secrets. Required.
 	Wrapper wrap.Wrapper
@@ -52,7 +55,7 @@ var _ vault.Vault = (*Vault)(nil)
 
 // Vault opens the vault of a purpose.
 func (s *Store) Vault(ctx context.Context, opt VaultOptions) (*Vault, error) {
-	if opt.Wrapper == nil || opt.Purpose != PurposeHPKE && opt.Purpose != PurposeData {
+	if opt.Wrapper == nil || opt.Purpose < PurposeHPKE || opt.Purpose > PurposeSigned {
 		return nil, errors.New("store: VaultOptions.Wrapper and Purpose are required")
 	}
 	v := &Vault{s: s, opt: opt, staged: make(map[string]wrap.Box)}

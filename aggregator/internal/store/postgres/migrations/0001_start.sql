@@ -432,15 +432,16 @@ GRANT SELECT, INSERT, UPDATE (ended) ON data_key TO :service;
 
 -- The secrets of the aggregator, for each purpose a vault (package vault): 1 HPKE keys, 2
 -- data keys. A vault's state says without secrets which of them live; the replica that makes
--- and ends them has it until a moment. Moments are microseconds by the server's clock.
+-- and ends them has it until a moment. Purpose 3 has a state alone: which manifests were
+-- signed. Moments are microseconds by the server's clock.
 CREATE TABLE vault (
-  purpose smallint PRIMARY KEY CHECK (purpose IN (1, 2)),
+  purpose smallint PRIMARY KEY CHECK (purpose IN (1, 2, 3)),
   version bigint   NOT NULL DEFAULT 0 CHECK (version >= 0), -- of state
   state   bytea    NOT NULL DEFAULT '' CHECK (length(state) <= 1048576),
   maker   text     NOT NULL DEFAULT '',
   until   bigint   NOT NULL DEFAULT 0
 );
-INSERT INTO vault (purpose) VALUES (1), (2);
+INSERT INTO vault (purpose) VALUES (1), (2), (3);
 GRANT SELECT, UPDATE (version, state, maker, until) ON vault TO :service;
 
 -- The newest version of each, so that a vault which was put back by itself is found out.
@@ -448,7 +449,7 @@ CREATE TABLE vault_mark (
   purpose smallint PRIMARY KEY REFERENCES vault (purpose),
   version bigint   NOT NULL DEFAULT 0
 );
-INSERT INTO vault_mark (purpose) VALUES (1), (2);
+INSERT INTO vault_mark (purpose) VALUES (1), (2), (3);
 GRANT SELECT, UPDATE (version) ON vault_mark TO :service;
 
 -- A secret, wrapped by a key that is never here, and bound to the store, the purpose and the
