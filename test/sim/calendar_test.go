@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"path"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
@@ -24,10 +25,19 @@ const (
 )
 
 // clock is a node's.
-type clock struct{ ahead time.Duration }
+type clock struct {
+	ahead time.Duration
+	set   *atomic.Int64 // by somebody, so far ahead of that; nil where nobody sets it
+}
 
 // Now implements [disk.Clock].
-func (c clock) Now() time.Time { return time.Now().Add(c.ahead) }
+func (c clock) Now() time.Time {
+	now := time.Now().Add(c.ahead)
+	if c.set != nil {
+		now = now.Add(time.Duration(c.set.Load()))
+	}
+	return now
+}
 
 // NewTimer implements [disk.Clock].
 func (clock) NewTimer(d time.Duration) disk.Timer { return disk.SystemClock.NewTimer(d) }

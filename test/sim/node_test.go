@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -112,6 +113,12 @@ func (l *life) lose() {
 	}
 }
 
+// away says whether the database of a replica is, or has no room.
+func (l *life) away() bool { return l.cut != nil && l.w.outage != nil && l.w.outage() }
+
+// excused says whether the service may answer errors.
+func (l *life) excused() bool { return l.shaken.Load() || l.away() }
+
 // set arms a crash in this life.
 func (l *life) set(c *crash) {
 	if c.point == "" {
@@ -152,7 +159,10 @@ func (l *life) set(c *crash) {
 		l.w.strike(c)
 		l.w.logf("%v: now", c)
 		if c.soft {
-			l.shaken.Store(true)
+			// What became of a commit a replica finds out by itself.
+			if l.cut == nil || !strings.HasPrefix(c.point, "store.") || !strings.HasSuffix(c.point, ".after-commit") {
+				l.shaken.Store(true)
+			}
 			return errReported
 		}
 		l.lose()
@@ -202,6 +212,10 @@ func (n *node) start() {
 		if err == nil {
 			l.service = s
 			n.w.dead = append(n.w.dead, l)
+		} else if l.alive.Load() && l.away() {
+			l.lose()
+			n.disk, n.due = n.disk.Crash(), time.Now().Add(lease) // somebody starts it again
+			return
 		} else if l.alive.Load() && !l.shaken.Load() {
 			n.w.oracle.violate("%s does not start: %v", n.name, err)
 			return
@@ -295,7 +309,7 @@ func (n *node) step() (worked bool) {
 		return false
 	case err == nil:
 		return worked
-	case !l.shaken.Load():
+	case !l.excused():
 		n.w.oracle.violate("%s: step: %v", n.name, err)
 	}
 	return false

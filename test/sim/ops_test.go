@@ -39,14 +39,14 @@ var ops = []op{
 
 // pick draws an operation.
 func (w *world) pick() op {
-	total := 0
-	for _, o := range ops {
+	total, all := 0, append(ops[:len(ops):len(ops)], w.extra...)
+	for _, o := range all {
 		if w.depth == 0 || o.nested {
 			total += o.weight
 		}
 	}
 	n := w.rng.IntN(total)
-	for _, o := range ops {
+	for _, o := range all {
 		if w.depth > 0 && !o.nested {
 			continue
 		}
@@ -388,6 +388,9 @@ func (w *world) trouble(on bool) {
 // do runs one operation and all checks; but none while a tour waits for its crash, for
 // until then it is the tour that has been checked without.
 func (w *world) do(op func(*world)) {
+	if w.turn != nil {
+		w.turn()
+	}
 	for _, n := range w.nodes() {
 		n.settle(w.rng)
 	}

@@ -116,7 +116,7 @@ func (o *oracle) saw(m *message, a *answer) {
 	parts := strings.Split(strings.TrimPrefix(m.url.Path, "/v1/"), "/")
 	// A batch that is being released is not given up; the collector asks again.
 	wait := a.status == http.StatusServiceUnavailable && a.header.Get("Retry-After") != "" && (m.method == http.MethodDelete || o.early(m))
-	if l := a.by; a.status >= 500 && !wait && l.alive.Load() && !l.shaken.Load() && o.w.hurt == nil {
+	if l := a.by; a.status >= 500 && !wait && l.alive.Load() && !l.excused() && o.w.hurt == nil {
 		o.violate("%s: status %d", m.name(), a.status)
 	}
 	if len(parts) < 3 || compares(m) {
@@ -363,7 +363,7 @@ func (o *oracle) checkLife(l *life) {
 		for _, f := range found {
 			o.violate("%s: audit: %s", l.name, f)
 		}
-		if err != nil && l.alive.Load() && !l.shaken.Load() {
+		if err != nil && l.alive.Load() && !l.excused() {
 			o.violate("%s: audit: %v", l.name, err)
 		}
 	}
@@ -402,7 +402,7 @@ func (o *oracle) status(l *life) *status.Task {
 	defer o.w.net.pass.Store(false)
 	s, err := l.Status(context.Background())
 	if err != nil {
-		if l.alive.Load() && !l.shaken.Load() {
+		if l.alive.Load() && !l.excused() {
 			o.violate("%s: status: %v", l.name, err)
 		}
 		return nil

@@ -33,9 +33,10 @@ import (
 // order of statements, which is fixed where one connection has them all.
 
 var (
-	replicaSeeds = flag.Int("replica-seeds", patient(8, 4), "how many seeds TestReplicas runs")
+	replicaSeeds = flag.Int("replica-seeds", patient(6, 4), "how many seeds TestReplicas runs")
 	replicaFrom  = flag.Int("replica-from", 0, "the first of them")
 	replicaSeed  = flag.Int64("replica-seed", -1, "run this seed of TestReplicas alone")
+	replicaEvery = flag.Int("replica-every", patient(10, 20), "TestReplicaFailpoints crashes at one failpoint of so many")
 )
 
 func TestMain(m *testing.M) { os.Exit(databasetest.Run(m)) }
@@ -50,8 +51,10 @@ type backed struct {
 	lines   chan *line
 	ended   chan struct{}
 
-	calm atomic.Bool
-	now  atomic.Int64 // of the world, in microseconds
+	calm   atomic.Bool
+	now    atomic.Int64 // of the world, in microseconds
+	window atomic.Int32 // away, full or neither
+	until  time.Time    // it ends; of the bubble
 
 	mu    sync.Mutex // guards the rest
 	rng   *rand.Rand
@@ -113,6 +116,13 @@ func (b *backed) rewrite(sql string) string {
 	return strings.NewReplacer("now()", at, "clock_timestamp()", at, "current_setting('fsync', true)", "'on'").Replace(sql)
 }
 
+// What a window is of: for some time no connection is had, or there is no room for what is
+// written.
+const (
+	away = 1 + iota
+	full
+)
+
 // fates are drawn for what ends a transaction, and rarely for what does not.
 var fates = []databasetest.Fate{
 	databasetest.LostBefore, databasetest.LostAfter, databasetest.UnderWay, databasetest.Conflict, databasetest.Deadlock, databasetest.ShutDown,
@@ -124,6 +134,19 @@ func (b *backed) fate(sql string) databasetest.Fate {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	switch b.window.Load() {
+	case away:
+		b.met["away"]++
+		return databasetest.LostBefore
+	case full:
+		if strings.Contains(sql, "READ WRITE") {
+			b.met["no room"]++
+			return databasetest.NoRoom
+		}
+	}
+	if sql == databasetest.Connecting {
+		return databasetest.Arrives
+	}
 	if b.crash >= 0 {
 		if b.crash--; b.crash < 0 {
 			b.met["server killed"]++
@@ -167,6 +190,32 @@ func (b *backed) up(l *life) {
 	}
 }
 
+// opWindow begins a time in which the database is away, or full.
+func (b *backed) opWindow(w *world) {
+	if b.window.Load() == 0 {
+		b.window.Store(int32(away + w.rng.IntN(2)))
+		b.until = time.Now().Add(time.Duration(w.rng.Int64N(int64(2 * lease))))
+		w.logf("database: %s until %v", []string{away: "away", full: "full"}[b.window.Load()], b.until.Sub(w.start))
+	}
+}
+
+// turn is [world.turn].
+func (b *backed) turn() {
+	if b.window.Load() != 0 && !time.Now().Before(b.until) {
+		b.window.Store(0)
+	}
+}
+
+// opClock sets the clock of a replica, to and fro.
+func opClock(w *world) {
+	if w.cfg.units > 0 {
+		return // who gives out a round goes by it
+	}
+	n := append([]*node{w.helper}, w.others...)[w.rng.IntN(1+len(w.others))]
+	n.clock.set.Store(w.rng.Int64N(int64(4*time.Minute)) - int64(2*time.Minute)) // more is an alarm, and should be
+	w.logf("%s: its clock is set %v ahead", n.name, time.Duration(n.clock.set.Load()))
+}
+
 // replicated is the deployment of a seed, with replicas of the helper.
 func replicated(seed uint64) config {
 	c := draw(seed)
@@ -179,7 +228,19 @@ func replicated(seed uint64) config {
 func (b *backed) play(cfg config) *world {
 	b.t.Helper()
 	w := run(b.t, cfg, func(w *world) {
-		w.reach, w.up, w.quiet = b.reach, b.up, b.quiet
+		w.reach, w.up, w.turn = b.reach, b.up, b.turn
+		w.outage = func() bool { return b.window.Load() != 0 }
+		w.extra = []op{{1, b.opWindow, false}, {2, opClock, true}}
+		for _, n := range append([]*node{w.helper}, w.others...) {
+			n.clock.set = new(atomic.Int64)
+		}
+		w.quiet = func(calm bool) {
+			b.calm.Store(calm)
+			for _, n := range append([]*node{w.helper}, w.others...) {
+				n.clock.set.Store(0)
+			}
+			b.window.Store(0)
+		}
 		stop := make(chan struct{})
 		w.over = func() { close(stop) }
 		b.now.Store(time.Now().UnixMicro())
@@ -204,9 +265,6 @@ func (b *backed) play(cfg config) *world {
 	}
 	return w
 }
-
-// quiet is [world.quiet].
-func (b *backed) quiet(calm bool) { b.calm.Store(calm) }
 
 // TestReplicas: replicas of a helper on one database, through all that the worlds of
 // TestSeeds meet, and through what happens between them and the database.
@@ -233,15 +291,52 @@ func TestReplicas(t *testing.T) {
 		t.Run(strconv.FormatUint(s, 10), func(t *testing.T) { one(t, s) })
 	}
 	t.Logf("%d seeds: %+v; on the lines %v", *replicaSeeds, total, met)
-	if *replicaSeeds < 8 || t.Failed() {
+	if *replicaSeeds < 6 || *replicaFrom%6 != 0 || t.Failed() {
 		return
 	}
+	want := []string{"away", "no room", "server killed"}
 	for _, f := range fates {
-		if met[string(f)] == 0 {
-			t.Errorf("nothing was %q on any line: %v", f, slices.Sorted(maps.Keys(met)))
+		want = append(want, string(f))
+	}
+	for _, what := range want {
+		if met[what] == 0 {
+			t.Errorf("nothing was %q on any line: %v", what, slices.Sorted(maps.Keys(met)))
 		}
 	}
 	if total.results == 0 || total.counted == 0 || total.rejected == 0 || total.struck == 0 || total.late == 0 {
 		t.Errorf("too little happened: %+v", total)
+	}
+}
+
+// TestReplicaFailpoints loses the power of a replica at each failpoint of its transactions,
+// and has what is done there reported failed, while another replica is there.
+func TestReplicaFailpoints(t *testing.T) {
+	cfg := tours[0]
+	cfg.replicas = 2
+	dry := newBacked(t, cfg).play(cfg)
+	points := make(map[string]string) // the replica that passes each
+	for name, seen := range dry.seen {
+		for p := range seen {
+			if name != dry.leader.name && strings.HasPrefix(p, "store.") {
+				points[p] = name
+			}
+		}
+	}
+	if len(points) < 20 {
+		t.Errorf("the tour passes %q alone", slices.Sorted(maps.Keys(points)))
+	}
+	for i, p := range slices.Sorted(maps.Keys(points)) {
+		if i%*replicaEvery != 0 {
+			continue
+		}
+		for _, soft := range []bool{false, true} {
+			c := crash{node: points[p], point: p, soft: soft}
+			t.Run(strings.ReplaceAll(c.String(), " ", "-"), func(t *testing.T) {
+				cfg.crashes = []*crash{&c}
+				if w := newBacked(t, cfg).play(cfg); !w.fired[c] {
+					t.Errorf("never reached")
+				}
+			})
+		}
 	}
 }

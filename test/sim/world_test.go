@@ -128,10 +128,15 @@ type world struct {
 	others []*node
 	// reach lays a way to the database of the helper's replicas for one life, and says how to
 	// cut it. nil where each node has a store of its own.
-	reach   func(*life) (d *aggregator.Database, cut func())
-	up      func(*life) // is told of each life that has begun; may be nil
-	quiet   func(bool)  // begins or ends what goes wrong at the database; may be nil
-	over    func()      // is called in the end; may be nil
+	reach func(*life) (d *aggregator.Database, cut func())
+	up    func(*life) // is told of each life that has begun; may be nil
+	quiet func(bool)  // begins or ends what goes wrong at the database; may be nil
+	over  func()      // is called in the end; may be nil
+	// turn is called before each operation, and outage says whether the database is away, or
+	// full: either may be nil.
+	turn    func()
+	outage  func() bool
+	extra   []op // of the world's own
 	client  *client.Client
 	dead    []*life // to be closed
 	depth   int     // of operations within operations
@@ -207,10 +212,10 @@ func newWorld(cfg config) *world {
 	w.helper = &node{w: w, name: "helper", disk: disktest.NewMem(2*cfg.seed + 1)}
 	for n := 1; n < cfg.replicas; n++ {
 		name := fmt.Sprintf("helper %d", n+1)
-		w.others = append(w.others, &node{w: w, name: name, disk: disktest.NewMem(2*cfg.seed + 1 + uint64(n)<<32), open: w.newHelper, clock: clock{-cfg.ahead}})
+		w.others = append(w.others, &node{w: w, name: name, disk: disktest.NewMem(2*cfg.seed + 1 + uint64(n)<<32), open: w.newHelper, clock: clock{ahead: -cfg.ahead}})
 	}
 	w.leader.open, w.helper.open = w.newLeader, w.newHelper
-	w.leader.clock, w.helper.clock = clock{cfg.ahead}, clock{-cfg.ahead}
+	w.leader.clock, w.helper.clock = clock{ahead: cfg.ahead}, clock{ahead: -cfg.ahead}
 	for _, n := range w.nodes() {
 		n.given = w.task.Calendar
 		if err := disk.MakeDirs(n.disk, "record"); err != nil {

@@ -35,6 +35,9 @@ const (
 	ShutDown   = pgtest.ShutDown
 )
 
+// Connecting is what a line asks the fate of before all else, in place of SQL.
+const Connecting = pgtest.Connecting
+
 // Run runs the tests of a binary, and ends its server.
 func Run(m *testing.M) int { return pgtest.Run(m) }
 

@@ -36,6 +36,9 @@ const (
 	cancelling      = 80877102        // code of a startup that ends another connection's statement
 )
 
+// Connecting is what a [Line] asks the fate of before all else, in place of SQL.
+const Connecting = "connect"
+
 // A Line is a way to a server, on which what is asked has its fate.
 type Line struct {
 	// Connection is the connection string of a role by this line.
@@ -127,6 +130,9 @@ func (l *Line) carry(client net.Conn) {
 		return
 	}
 	defer l.drop(client)
+	if l.fate != nil && l.fate(Connecting) != Arrives {
+		return
+	}
 	server, err := net.Dial(l.network, l.address)
 	if err != nil || !l.hold(server) {
 		return
