@@ -25,6 +25,10 @@ type Database struct {
 	KMS *KMS
 	// Connections is how many connections a process has at most; default 16.
 	Connections int
+	// Marks is where all processes say how far the database has come, so that one which was
+	// put back is found out; no backup of the database has it. Optional: without it nobody
+	// finds out.
+	Marks *Marks
 }
 
 // A KMS is a key management service that speaks as Amazon's does.
@@ -42,6 +46,13 @@ type KMS struct {
 	// TLSCA are the certificates, in a PEM file, of those who sign the service's. Optional; the
 	// machine's if not given.
 	TLSCA string
+}
+
+// Marks are a place for small objects that are put once and never change.
+type Marks struct {
+	// Directory is one that all processes share: of one machine, or of a network file system
+	// on which a link to a name that is taken fails.
+	Directory string
 }
 
 // DefaultSchema is the schema of a Database that names none.

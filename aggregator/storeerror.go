@@ -38,6 +38,10 @@ const (
 	// ForeignSchema: the schema of the database is another aggregator's, or another
 	// program's.
 	ForeignSchema
+	// OlderDatabase: the database is older than its marks say that it has been.
+	OlderDatabase
+	// MarksLost: the marks of the database are gone, or another's.
+	MarksLost
 )
 
 // String is the fault in a word, for programs.
@@ -63,6 +67,10 @@ func (f StoreFault) String() string {
 		return "schema older than this program"
 	case ForeignSchema:
 		return "another's schema"
+	case OlderDatabase:
+		return "database older than its marks"
+	case MarksLost:
+		return "marks lost"
 	}
 	return fmt.Sprintf("store fault %d", uint8(f))
 }
@@ -87,6 +95,10 @@ func (e *StoreError) Remedy() string {
 		return "bring it to this version: starling migrate " + file
 	case ForeignSchema:
 		return "`database.schema` in " + file + " has to name the schema of this very aggregator, or one that is not there yet"
+	case OlderDatabase:
+		return "bring the newest database back, `database.file` in " + file + " says where; if it is gone for good, say so: starling restore --database " + file + " (\"PostgreSQL\" in docs/recovery.md)"
+	case MarksLost:
+		return "`database.marks` in " + file + " has to name the place where this aggregator's marks have always been" + anew
 	case RecordLost:
 		return "put its files back, or say with `record` in " + file + " where they are" + anew
 	}

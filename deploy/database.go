@@ -48,6 +48,9 @@ type Database struct {
 	KMS KMS `toml:"kms"`
 	// Connections is how many connections a process has at most. Default 16.
 	Connections int `toml:"connections"`
+	// Marks is where all processes say how far the database has come, so that each notices
+	// when it is put back. Optional; without it nobody does.
+	Marks Marks `toml:"marks"`
 }
 
 // A KMS is a key management service that speaks as Amazon's does (AWS KMS), and gives its
@@ -98,7 +101,35 @@ func (k *KMS) options() *aggregator.KMS {
 // options are those of a process that serves.
 func (d *Database) options() *aggregator.Database {
 	return &aggregator.Database{File: string(d.File), Schema: d.Schema, WrappingKeys: string(d.WrappingKeys), Connections: d.Connections,
-		KMS: d.KMS.options()}
+		KMS: d.KMS.options(), Marks: d.Marks.options()}
+}
+
+// Marks are a place that no backup of the database has.
+type Marks struct {
+	// Directory is one that all processes share: of this machine, or of a network file
+	// system on which a link to a name that is taken fails.
+	Directory service.Path `toml:"directory"`
+}
+
+// options are nil where no place is named.
+func (m *Marks) options() *aggregator.Marks {
+	if *m == (Marks{}) {
+		return nil
+	}
+	return &aggregator.Marks{Directory: string(m.Directory)}
+}
+
+// RestoreDatabase takes a database that was put back for the aggregator's own; see
+// [database.Restore]. Without marks it fails with [database.ErrNoMarks].
+func (a *Aggregator) RestoreDatabase(ctx context.Context) (done database.Restored, err error) {
+	if a.Engine != Postgres {
+		return done, ErrEmbedded
+	}
+	m, err := a.read()
+	if err != nil {
+		return done, err
+	}
+	return database.Restore(ctx, database.RestoreOptions{Database: *a.Database.options(), Role: a.Role, Party: m.base})
 }
 
 // validateDatabase says what is wrong with the engine by itself.

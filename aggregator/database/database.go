@@ -19,6 +19,7 @@ import (
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres"
 	"github.com/starling-agg/starling/aggregator/internal/wrap"
+	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/disk"
 )
 
@@ -51,6 +52,48 @@ func Migrate(ctx context.Context, o MigrateOptions) (before, after Schema, err e
 	}
 	before = Schema{o.Database.Schema, m.Before.Number, m.Before.Least, m.Newest}
 	return before, Schema{o.Database.Schema, m.After.Number, m.After.Least, m.Newest}, nil
+}
+
+// RestoreOptions say whose database was put back.
+type RestoreOptions struct {
+	// Database is that of the processes that serve, with its marks.
+	Database aggregator.Database
+	// Role and Party are the aggregator's: the URL under which it is reached.
+	Role  dap.Role
+	Party string
+}
+
+// Restored is what a restore did.
+type Restored struct {
+	Epoch     uint64 `json:"restore_epoch"` // how often the aggregator was restored
+	Tasks     int    `json:"tasks"`         // that were closed
+	Forgotten int    `json:"forgotten"`     // tasks that released after the backup and are not in it
+	Reports   uint64 `json:"reports"`       // that waited, and were dropped
+}
+
+// ErrNoMarks: a database without marks cannot be restored, for what was released after the
+// backup nobody knows.
+var ErrNoMarks = errors.New("database: it has no marks")
+
+// Restore takes a database that was put back for the aggregator's own from now on. Every
+// task is closed for good, for what it took and released after the backup nobody knows:
+// answers that are ready stay, what waited is dropped, and HPKE keys are destroyed. Tasks
+// that released after the backup and are not in it are never taken again. No process may
+// serve meanwhile. It fails with [ErrNoMarks] and [aggregator.StoreError].
+func Restore(ctx context.Context, o RestoreOptions) (done Restored, err error) {
+	if err := o.Database.Validate(); err != nil {
+		return done, err
+	}
+	if o.Database.Marks == nil {
+		return done, ErrNoMarks
+	}
+	marks, place, err := postgres.OpenMarks(o.Database.Marks)
+	if err != nil {
+		return done, err
+	}
+	defer func() { err = errors.Join(err, place.Close()) }()
+	r, err := postgres.Restore(ctx, postgres.Options{Database: postgres.DatabaseOf(&o.Database), Role: o.Role, Party: o.Party, Marks: marks})
+	return Restored(r), err
 }
 
 // AddWrappingKey makes a wrapping key in a directory, which is made where it is missing, and

@@ -2,17 +2,20 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/database"
 	"github.com/starling-agg/starling/aggregator/status"
+	"github.com/starling-agg/starling/deploy"
 )
 
 func restoreCommand() *command {
 	return &command{
-		name: "restore", args: "--keys | --data-keys [--yes] | --from DIR [--yes] [--json] CONFIG",
+		name: "restore", args: "--keys | --data-keys [--yes] | --from DIR [--yes] | --database [--yes] [--json] CONFIG",
 		short: "Go on where files of a leader or helper are lost for good",
 		long: `An aggregator whose files do not fit one another does not start, and says which. Put the files back from where they went,
 if they are anywhere. With --keys, HPKE keys that are lost for good are replaced: what lies in the directory of keys is destroyed, the next
@@ -21,17 +24,20 @@ With --data-keys, data keys whose files are lost for good are given up: nothing 
 again where its newest key is among them. With --from, a store that is lost is replaced by a backup (starling backup). A backup has forgotten what was released after it, so all
 tasks of the backup and of CONFIG are closed for good: results that the backup has can still be asked for, nothing else is taken or released, HPKE
 keys are destroyed, and reports that waited are lost. Publish each recipe again: starling recipe again. Without --yes the two say what they
-would do. Where it is interrupted the aggregator does not start until the same command has ended.`,
+would do. With --database, a database of engine = "postgres" that was put back with PostgreSQL's own means is taken for the aggregator's own
+from now on, with the same consequences; stop all of its processes first. Where it is interrupted the aggregator does not start until the same command has ended.`,
 		examples: [][2]string{
 			{"starling restore --from /backups/leader leader.toml", "say what putting that backup back would do"},
 			{"starling restore --from /backups/leader --yes leader.toml", "do it"},
+			{"starling restore --database --yes helper.toml", "a database of PostgreSQL was put back"},
 			{"starling restore --keys leader.toml", "new HPKE keys for a leader that is not running"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			keys := flags.Bool("keys", false, "replace HPKE keys that are lost for good")
 			data := flags.Bool("data-keys", false, "give up data keys that are lost for good")
 			from := flags.String("from", "", "put the backup in `DIR` back")
-			yes := flags.Bool("yes", false, "with --from and --data-keys: do it, for good")
+			base := flags.Bool("database", false, "take a database that was put back for the aggregator's own")
+			yes := flags.Bool("yes", false, "with --from, --data-keys and --database: do it, for good")
 			asJSON := flags.Bool("json", false, "print one JSON object")
 			return func(ctx context.Context, e *env, args []string) error {
 				if len(args) != 1 {
@@ -41,8 +47,17 @@ would do. Where it is interrupted the aggregator does not start until the same c
 				if err != nil {
 					return err
 				}
-				if *keys && (*data || *from != "") || *data && *from != "" {
-					return failf(exitUsage, "starling restore --help", "restore keys, data keys or a backup, one of the three")
+				what := 0
+				for _, given := range []bool{*keys, *data, *from != "", *base} {
+					if given {
+						what++
+					}
+				}
+				if what > 1 {
+					return failf(exitUsage, "starling restore --help", "restore keys, data keys, a backup or a database, one of the four")
+				}
+				if *base {
+					return restoreDatabase(ctx, e, &files[0], *yes, *asJSON)
 				}
 				if *data {
 					return giveUpDataKeys(ctx, e, &files[0], *yes, *asJSON)
@@ -113,4 +128,28 @@ func unreleased(s *status.Status, lost []status.DataKey) (reports uint64) {
 		}
 	}
 	return reports
+}
+
+// restoreDatabase takes a database that was put back for the aggregator's own.
+func restoreDatabase(ctx context.Context, e *env, f *aggregatorFile, yes, asJSON bool) error {
+	if !yes {
+		return failf(exitUsage, "stop all processes, then starling restore --database --yes "+f.path,
+			"nothing was done: all tasks would close for good, and reports that wait would be lost")
+	}
+	done, err := f.config.RestoreDatabase(ctx)
+	switch {
+	case errors.Is(err, deploy.ErrEmbedded):
+		return failf(exitUsage, "starling restore --from DIR "+f.path, "%w", err)
+	case errors.Is(err, database.ErrNoMarks):
+		return failf(exitInput, "publish its recipes anew, in a schema that is new (docs/recovery.md): what this one has released since the backup nobody knows", "%w", err)
+	case err != nil:
+		return stoppedFirst(err)
+	}
+	if asJSON {
+		return e.json(done)
+	}
+	fmt.Fprintf(e.stdout, "restore epoch %d: %s closed, %s of waiting ones dropped, %s after the backup forgotten\n", done.Epoch,
+		counted(done.Tasks, "task", "tasks"), counted(int(done.Reports), "report", "reports"), counted(done.Forgotten, "task", "tasks"))
+	fmt.Fprintf(e.stdout, "start it with starling serve %v %s, and publish each recipe again: starling recipe again OLD NEW\n", f.config.Role, f.path)
+	return nil
 }

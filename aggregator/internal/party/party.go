@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/agreement"
 	"github.com/starling-agg/starling/aggregator/internal/datakey"
 	"github.com/starling-agg/starling/aggregator/internal/edge"
+	"github.com/starling-agg/starling/aggregator/internal/payload"
 	"github.com/starling-agg/starling/aggregator/internal/permit"
 	"github.com/starling-agg/starling/aggregator/internal/steady"
 	"github.com/starling-agg/starling/aggregator/internal/store"
@@ -66,6 +68,7 @@ type Party struct {
 
 	vaults   vaults
 	wrapping *keeper.Keeper // nil without a database
+	marks    io.Closer      // nil without marks
 	opt      aggregator.Options
 	role     dap.Role
 	ready    func(*agreement.Book, *task.Task)
@@ -115,7 +118,7 @@ func Open(ctx context.Context, o Options) (_ *Party, err error) {
 }
 
 // openStore opens the engine that the options name.
-func (p *Party) openStore(ctx context.Context, o *Options) error {
+func (p *Party) openStore(ctx context.Context, o *Options) (err error) {
 	if o.Database == nil {
 		local, err := sqlite.Open(ctx, sqlite.Options{
 			FS: o.FS, Record: o.Record, Role: o.Role, Party: o.Base,
@@ -130,10 +133,21 @@ func (p *Party) openStore(ctx context.Context, o *Options) error {
 	if o.Role != dap.RoleHelper {
 		return errors.New("a database is for a helper: a leader keeps what it has in its own directory")
 	}
+	var marks payload.Store
+	if o.Database.Marks != nil {
+		if marks, p.marks, err = postgres.OpenMarks(o.Database.Marks); err != nil {
+			return err
+		}
+		defer func() {
+			if err != nil && p.Store == nil {
+				err = errors.Join(err, p.marks.Close())
+			}
+		}()
+	}
 	database := postgres.DatabaseOf(o.Database)
 	database.Clock, database.Observe, database.Failpoints, database.Prefix = o.Clock, o.Observe.Transaction, o.Failpoints, "store"
 	rows, err := postgres.Open(ctx, postgres.Options{
-		Database: database, Role: o.Role, Party: o.Base, Clock: later{p},
+		Database: database, Role: o.Role, Party: o.Base, Clock: later{p}, Marks: marks,
 		Keys: func(context.Context, datakey.Book) (postgres.Keys, error) { return later{p}, nil },
 	})
 	if err != nil {
@@ -173,6 +187,9 @@ func (p *Party) CloseStore() error {
 	err := p.Store.Close()
 	if p.wrapping != nil {
 		err = errors.Join(err, p.wrapping.Close())
+	}
+	if p.marks != nil {
+		err = errors.Join(err, p.marks.Close())
 	}
 	return err
 }

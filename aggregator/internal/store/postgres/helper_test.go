@@ -4,6 +4,7 @@ package postgres_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -34,6 +35,8 @@ type helper struct {
 
 	series *store.Series              // of the next release; may be nil
 	built  func(share *vdaf.AggShare) // called with what is released; may be nil
+
+	answerAs string // what is released; "share" where it is empty
 }
 
 func newHelper(t *testing.T) *helper {
@@ -103,7 +106,7 @@ func (h *helper) release(e *postgres.Store, sel *store.Selection, count uint64, 
 			if h.built != nil {
 				h.built(share)
 			}
-			return []byte("share"), kept, nil
+			return []byte(cmp.Or(h.answerAs, "share")), kept, nil
 		},
 	})
 	return r, err

@@ -37,6 +37,9 @@ func (s *Store) SeenTime(ctx context.Context) (t time.Time, err error) {
 
 // SaveTime saves the time at which the store is in use; see [store.Engine].
 func (s *Store) SaveTime(ctx context.Context, t time.Time) error {
+	if s.marks != nil {
+		return s.saveAge(ctx, t.UnixNano())
+	}
 	return s.update(ctx, "save-time", func(tx *pgdb.Tx) error {
 		_, err := tx.Exec("save-time", t.UnixNano())
 		return err

@@ -50,6 +50,9 @@ func (s *Store) Ledger(ctx context.Context, id dap.TaskID) (l store.Ledger, err 
 		}
 		return err
 	})
+	if err == nil {
+		err = s.tell(ctx) // the peer is told of it
+	}
 	return l, err
 }
 

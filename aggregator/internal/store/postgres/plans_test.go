@@ -102,6 +102,7 @@ var plans = map[string]struct {
 	"id-state":              {"release_task_view_batch_id_key", []any{int64(7), make([]byte, 32)}},
 	"last-release-of-task":  {"release_task_position_key", []any{int64(7)}},
 	"release-at":            {"release_task_position_key", []any{int64(7), int64(1)}},
+	"releases-to-mark":      {"release_", []any{int64(7), int64(16)}},
 	"releases-after":        {"release_", []any{int64(7), int64(1), int64(16)}},
 	"frozen":                {"hold_", []any{int64(7)}},
 	"put-release": {"Insert on", []any{int64(30000), int64(7), int64(3), "r", int64(10), int64(20), []byte(nil), int64(5), make([]byte, 32), "",
@@ -204,6 +205,10 @@ var rare = []string{
 	"audit-jobs", "audit-late-slices", "live-objects", "leftover-object", "levels", "oldest-acknowledgement", "holds-of-tasks",
 	"total-counts", "total-collected", "total-waiting", "audit-retired", "audit-registry", "audit-registrations", "registry-turn", "move-registry", "retire-task", "swept-task",
 	"keys-were-made", "note-keys", "seen-time", "save-time",
+	"wrappings", "replica-lives", "end-wrapping", "wrapping-ended", "hold-vault", "hold-vaults-alone", "renew-replica", "secrets-of-wrapping",
+	"marked", "begin-marks", "age", "save-time-and-age", "head-now", "total-at", "forgotten", "forget-task", "new-epoch",
+	"waiting-of-tasks", "drop-all-slices", "drop-all-jobs", "drop-all-runs", "drop-all-noise", "drop-all-flights", "close-tasks",
+	"drop-all-hpke-keys", "empty-hpke-vault", "mark-hpke-vault", "forget-replicas",
 }
 
 // TestPlans: with 1,000 tasks, 50,000 resources and 20,000 releases, each statement of the

@@ -38,6 +38,9 @@ type Options struct {
 	Keys func(ctx context.Context, book datakey.Book) (Keys, error)
 	// Objects has the objects of uploads that are no rows; nil where all are.
 	Objects payload.Store
+	// Marks keeps how far the data set has come, where no backup of the database reaches and
+	// all processes do. Optional: without it nobody notices that the database was put back.
+	Marks payload.Store
 	// Grave is the age of a tombstone at which its object goes; default 10 minutes.
 	Grave time.Duration
 	// Clock says which data key is the one of now; default [disk.SystemClock].
@@ -80,6 +83,7 @@ type Store struct {
 	clock     disk.Clock
 	cache     cache
 	objects   payload.Store // nil where all payload is in rows
+	marks     *marks        // nil where none are kept
 	grave     time.Duration
 	tasks     sync.Map     // *store.Task by dap.TaskID, of those that this handle was told of
 	forgot    atomic.Int64 // when outcomes were forgotten last, in Unix nanoseconds
@@ -107,6 +111,9 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	}
 	s := &Store{db: db, clock: opt.Clock, objects: opt.Objects, grave: opt.Grave}
 	if err = s.identify(ctx, &opt); err == nil {
+		err = s.openMarks(ctx, &opt)
+	}
+	if err == nil {
 		s.setKey, s.filterKey = segment.SetKeyOf(s.key), filterKeyOf(s.key)
 		s.keys, err = opt.Keys(ctx, s)
 	}
@@ -201,9 +208,14 @@ func (s *Store) identify(ctx context.Context, opt *Options) error {
 	if err != nil {
 		return err
 	}
-	if dap.Role(role) != opt.Role || party != opt.Party {
+	return opt.owns(dap.Role(role), party)
+}
+
+// owns refuses the data set of another aggregator.
+func (opt *Options) owns(role dap.Role, party string) error {
+	if role != opt.Role || party != opt.Party {
 		return &aggregator.StoreError{Fault: aggregator.ForeignSchema, Role: opt.Role.String(),
-			Detail: fmt.Sprintf("the schema %s is that of the %v at %s, not of the %v at %s", opt.Database.Schema, dap.Role(role), party, opt.Role, opt.Party)}
+			Detail: fmt.Sprintf("the schema %s is that of the %v at %s, not of the %v at %s", opt.Database.Schema, role, party, opt.Role, opt.Party)}
 	}
 	return nil
 }
@@ -215,10 +227,16 @@ func (s *Store) Close() error {
 }
 
 func (s *Store) update(ctx context.Context, name string, fn func(tx *pgdb.Tx) error) error {
+	if err := s.marks.fault(); err != nil {
+		return err
+	}
 	return outcome(name, s.db.Update(ctx, name, fn))
 }
 
 func (s *Store) view(ctx context.Context, name string, fn func(tx *pgdb.Tx) error) error {
+	if err := s.marks.fault(); err != nil {
+		return err
+	}
 	return outcome(name, s.db.View(ctx, name, fn))
 }
 

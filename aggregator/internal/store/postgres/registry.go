@@ -27,6 +27,12 @@ func checkTask(in *store.Task) error {
 
 // provision makes the row of a task, or finds that it is there with the same configuration.
 func provision(tx *pgdb.Tx, in *store.Task) error {
+	var one int
+	if gone, err := tx.One("forgotten", []any{in.ID[:]}, &one); err != nil {
+		return err
+	} else if gone {
+		return fmt.Errorf("%w: %v: it came after the backup that was restored", store.ErrEnded, in.ID)
+	}
 	// Of two that come at once the second waits, and finds the first.
 	made, err := tx.Exec("put-task", in.ID[:], append([]byte{}, in.Config...), int(in.Mode), uint64(in.TimePrecision), in.MinBatch)
 	if err != nil || made == 1 {

@@ -189,6 +189,9 @@ func (s *Store) Release(ctx context.Context, rel *store.Release) (response []byt
 		}
 		return keep(tx, r.row, kept)
 	})
+	if err == nil {
+		err = s.tell(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -166,10 +166,21 @@ func (s *Store) Create(ctx context.Context, kind store.Kind, task dap.TaskID, id
 		}
 		return errors.New("the resource comes and goes")
 	})
+	if err == nil {
+		err = s.tellOf(ctx, out)
+	}
 	if err != nil {
 		return nil, false, err
 	}
 	return out, made, nil
+}
+
+// tellOf puts the mark of a release before anybody learns of it.
+func (s *Store) tellOf(ctx context.Context, r *store.Resource) error {
+	if r.Kind == store.KindAggregation || r.State != store.Ready {
+		return nil
+	}
+	return s.tell(ctx)
 }
 
 // refuseOverlap is ErrOverlap if any of the selection was released.
@@ -219,6 +230,9 @@ func (s *Store) Resource(ctx context.Context, kind store.Kind, task dap.TaskID, 
 		}
 		return err
 	})
+	if err == nil {
+		err = s.tellOf(ctx, out)
+	}
 	if err != nil {
 		return nil, err
 	}
