@@ -114,6 +114,7 @@ var plans = map[string]struct {
 	"response-resealed": {"resource_pkey", []any{int64(7), []byte{}, []byte{}, make([]byte, 32)}},
 	"put-reseal":        {"Insert on", []any{int64(7), int64(3), "r", int64(0), make([]byte, 32), make([]byte, 32), int64(0)}},
 	"kept-under":        {"part_data_key", []any{int64(7)}},
+	"replica-lives":     {"replica_pkey", []any{strings.Repeat("0", 32)}},
 	"share-tasks":       {"task_task_id_key", []any{[][]byte{make([]byte, 32)}}},
 	"shut-places":       {"release_interval", []any{[]int64{7, 8}, []int64{10, 20}}},
 	"put-object":        {"Insert on", []any{"rows/a.obj", int64(1), []byte{1}}},
@@ -200,7 +201,8 @@ var rare = []string{
 	"put-identity", "identity", "tasks", "head", "move-head", "shares-of-task",
 	"put-data-key-set", "data-key-set", "data-keys", "data-key", "put-data-key", "end-data-key",
 	"store-id", "vault-now", "vault-state", "save-vault", "mark-vault", "keep-vault", "put-secret", "secret", "secrets", "drop-secrets",
-	"secrets-by-wrapping", "secrets-to-rewrap", "rewrap-secret", "lead-vault", "resign-vault", "put-replica", "drop-dead-replicas", "peers",
+	"secrets-to-rewrap", "rewrap-secret", "hold-vault", "hold-vaults-alone", "secrets-of-wrapping", "wrappings", "wrapping-ended", "end-wrapping",
+	"lead-vault", "resign-vault", "put-replica", "renew-replica", "drop-dead-replicas", "peers",
 	"audit-tasks", "audit-releases", "audit-head", "audit-batches", "audit-parts", "audit-released", "audit-responses", "audit-strays",
 	"audit-jobs", "audit-late-slices", "live-objects", "leftover-object", "levels", "oldest-acknowledgement", "holds-of-tasks",
 	"total-counts", "total-collected", "total-waiting", "audit-retired", "audit-registry", "audit-registrations", "registry-turn", "move-registry", "retire-task", "swept-task",
@@ -257,12 +259,13 @@ func TestPlans(t *testing.T) {
 		"INSERT INTO ending (object) SELECT n FROM generate_series(1, 5000) AS n",
 		"INSERT INTO tombstone (object) SELECT n::text FROM generate_series(1, 5000) AS n",
 		"INSERT INTO answer (job, step, body) SELECT n, 0, '' FROM generate_series(1, 5000) AS n",
+		"INSERT INTO replica (purpose, name, expires, seen, proofs, busy) SELECT 1, md5(n::text), 0, 0, '', '' FROM generate_series(1, 5000) AS n",
 		"INSERT INTO conduct (task, since, why) SELECT n, CASE WHEN n % 100 = 0 THEN 1 END, CASE WHEN n % 100 = 0 THEN 'why' ELSE '' END FROM generate_series(1, 1000) AS n",
 	} {
 		x.ok(sql)
 	}
 	x.ok("ANALYZE task, registration, resource, generation, hold, release, replay, tally, batch, part, run, flight, kept, data_key, " +
-		"object, job, slice, ending, tombstone, answer, conduct, noise, noise_part")
+		"object, job, slice, ending, tombstone, answer, conduct, noise, noise_part, replica")
 	for name, sql := range statements(t) {
 		if slices.Contains(rare, name) {
 			continue
