@@ -317,7 +317,8 @@ type Limits struct {
 	// transaction; all go on by themselves. Default 256 MiB; negative: no bound.
 	MinFree int64
 	// HotTasks is how many of the store's tasks a start opens, the newest; the others are
-	// opened when they are first asked for. Default 1,000; negative: none.
+	// opened when they are first asked for. When more are open, those are given up that nobody
+	// asks for. Default 1,000; negative: none.
 	HotTasks int
 	// ClockSkew is how far in the future a report's time may lie, and how much later than
 	// its grace a round is released; default 5 minutes.

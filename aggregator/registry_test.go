@@ -3,6 +3,7 @@ package aggregator_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -11,10 +12,12 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/aggregatortest"
 	"github.com/starling-agg/starling/aggregator/backup"
 	"github.com/starling-agg/starling/aggregator/helper"
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/aggregator/leader"
+	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/disk"
@@ -385,4 +388,92 @@ func TestRestoreKnowsTasksThatCame(t *testing.T) {
 		p.startLeader()
 	}
 	add(next)
+}
+
+// TestIdleTasksAreGivenUp: of tasks that were opened no more stay open than a start may open,
+// those that were used last; the others are opened again by what comes for them, and count
+// as if they had stayed. Reading a status uses none.
+func TestIdleTasksAreGivenUp(t *testing.T) {
+	const hot, tasks = 3, 12
+	p := newPair(t, setup{leader: func(o *leader.Options) { o.Limits.HotTasks = hot }, helper: func(o *helper.Options) { o.Limits.HotTasks = hot }})
+	o := &openings{p: p}
+	p.leaderOpt.Provide, p.helperOpt.Provide = o.provide, o.provide
+	p.leader.Close()
+	p.startLeader()
+	p.helper.Close()
+	p.startHelper()
+	home := *p.kit
+	var kits []aggregatortest.Task
+	for i := range tasks {
+		p.kit, p.cfg, p.id = &home, home.Config, home.ID
+		in := p.another(func(c *dap.TaskConfiguration) { c.TaskInfo = fmt.Appendf(nil, "task %d", i) })
+		p.add(in, true)
+		p.accept(p.reports(6)...)
+		p.step()
+		kits = append(kits, *p.kit)
+	}
+	unopened := func() (left [2]int) {
+		t.Helper()
+		left[0] = must(p.leader.Status(t.Context())).UnopenedTasks
+		left[1] = must(p.helper.Status(t.Context())).UnopenedTasks
+		return left
+	}
+	if left := unopened(); left != [2]int{} {
+		t.Fatalf("%v are not open after all were used", left)
+	}
+	for range 3 {
+		p.clock.advance(time.Minute)
+		p.accept() // the last is used
+		p.step()
+		unopened()
+	}
+	want := tasks + 1 - hot // and the options' own, which stays
+	if left := unopened(); left != [2]int{want, want} {
+		t.Fatalf("%v are not open, want %d at each", left, want)
+	}
+	if n := o.n.Load(); n != 0 {
+		t.Errorf("%d were opened again, and nobody asked", n)
+	}
+	for i := range kits {
+		p.kit, p.cfg, p.id = &kits[i], kits[i].Config, kits[i].ID
+		p.accept(p.reports(6)...)
+		if s := p.taskOf(dap.RoleLeader).Agreement; i == 0 && s.State != status.NotCompared {
+			t.Errorf("of a task that was given up is known: %+v", s)
+		}
+	}
+	p.clock.advance(time.Minute)
+	p.step()
+	if n := o.n.Load(); n < 2*(tasks-hot) {
+		t.Errorf("%d were opened again", n)
+	}
+	for i := range kits {
+		p.kit, p.cfg, p.id = &kits[i], kits[i].Config, kits[i].ID
+		if resp, _ := p.collect(p.query()); resp.ReportCount != 12 {
+			t.Errorf("task %d: %d reports, want 12", i, resp.ReportCount)
+		}
+	}
+	for range 4 { // what the leader lists the helper uses
+		p.minute()
+	}
+	if left := unopened(); left != [2]int{want, want} {
+		t.Errorf("%v are not open in the end, want %d at each", left, want)
+	}
+}
+
+// TestTaskThatDiffersStaysOpen: a task in which leader and helper differ is not given up, for
+// its operator reads of it in the status.
+func TestTaskThatDiffersStaysOpen(t *testing.T) {
+	p := newPair(t, cold(setup{}))
+	p.leaderOpt.Provide = p.provider
+	p.leader.Close()
+	p.startLeader()
+	if _, err := p.leader.Add(t.Context(), p.another(nil)); err != nil { // at one alone
+		t.Fatal(err)
+	}
+	for range 4 {
+		p.minute()
+	}
+	if s := p.taskOf(dap.RoleLeader); s.Agreement.State != status.Differs {
+		t.Errorf("agreement %+v", s.Agreement)
+	}
 }

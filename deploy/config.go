@@ -194,7 +194,8 @@ type Limits struct {
 	// its grace a round is released. Default 5m.
 	ClockSkew service.Duration `toml:"clock_skew"`
 	// HotTasks is how many tasks are opened at the start, the newest; the others when they
-	// are first asked for. Default 1000; negative: none.
+	// are first asked for. When more are open, those are given up that nobody asks for.
+	// Default 1000; negative: none.
 	HotTasks int `toml:"hot_tasks"`
 	// MaxAge is how old a report may be when it is uploaded, in whole units of the task.
 	// Default no bound.

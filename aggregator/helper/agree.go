@@ -22,7 +22,7 @@ func (h *Helper) compare(ctx context.Context, ids []dap.TaskID, in *agreement.Me
 // guarded is f for requests that come from a leader that holds the same, while the task is
 // kept from none of the acts.
 func (h *Helper) guarded(acts permit.Act, f edge.Handler) edge.Handler {
-	return edge.Kept(h.store, edge.Fenced(h.book, func(r *edge.Request) error {
+	return edge.Kept(h.party.States, h.store, edge.Fenced(h.book, func(r *edge.Request) error {
 		if err := edge.Stopped(h.permits.May(r.Task.ID, acts), "this task waits for an operator"); err != nil {
 			return err
 		}

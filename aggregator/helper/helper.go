@@ -124,7 +124,7 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 func (h *Helper) routes() {
 	h.srv.HandleHpkeConfig()
 	h.srv.HandleVouched()
-	kept := func(f edge.Handler) edge.Handler { return edge.Kept(h.store, f) }
+	kept := func(f edge.Handler) edge.Handler { return edge.Kept(h.party.States, h.store, f) }
 	h.srv.HandleCreation(dap.AggregationJobsResource, edge.Peer, h.guarded(permit.Verify, h.roomy(h.postJob)))
 	h.srv.Handle("POST", "aggregation_jobs/{id}", edge.Peer, h.guarded(permit.Verify, h.roomy(h.continueJob)))
 	h.srv.Handle("GET", "aggregation_jobs/{id}", edge.Peer, h.guarded(permit.Verify, h.getJob))
@@ -182,6 +182,8 @@ func (h *Helper) Run(ctx context.Context) error {
 	r.Go("keys", keyset.Every, nil, h.stepKeys)
 	r.Go("replay protection", mendEvery, nil, h.checkReplay)
 	r.Go("needless files", party.BuryEvery, nil, h.party.Bury)
+	r.Go("registry", party.FollowEvery, nil, h.party.Follow)
+	r.Go("idle tasks", party.IdleEvery, nil, h.party.GiveUp)
 	r.Go("data keys", datakey.Every, nil, h.party.StepDataKeys)
 	r.Go("counts", countEvery, nil, func(ctx context.Context) (bool, error) { return false, h.count(ctx) })
 	select {

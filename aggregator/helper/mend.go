@@ -29,15 +29,14 @@ const (
 // mend. One run is made at a time, for its ids are in memory; a leader that stops in the
 // middle loses its place to the next.
 type mending struct {
-	mu    sync.Mutex
-	run   *mend.Run // nil: none is being made
-	task  dap.TaskID
-	last  time.Time             // a page was taken
-	why   map[dap.TaskID]string // what became of the last attempt
-	waits map[string]time.Time  // deferred jobs that wait for it, by id: until when
-	due   time.Time             // the next look at what is damaged
-	// looked counts the opened tasks that were looked at, in the order of their opening
-	looked int
+	mu     sync.Mutex
+	run    *mend.Run // nil: none is being made
+	task   dap.TaskID
+	last   time.Time             // a page was taken
+	why    map[dap.TaskID]string // what became of the last attempt
+	waits  map[string]time.Time  // deferred jobs that wait for it, by id: until when
+	due    time.Time             // the next look at what is damaged
+	looked uint64                // the place of the last open task that was looked at
 }
 
 // mendPatience is how long a leader may be silent between two pages.
@@ -48,20 +47,19 @@ const mendPatience = time.Minute
 func (h *Helper) checkReplay(ctx context.Context) (bool, error) {
 	m := &h.mending
 	now := h.opt.Clock.Now()
-	opened := h.tasks.Opened()
 	m.mu.Lock()
-	fresh := opened[min(m.looked, len(opened)):]
+	fresh := h.tasks.Since(m.looked)
 	due := !now.Before(m.due)
 	if due {
 		m.due = now.Add(mendEvery)
 	}
 	m.mu.Unlock()
-	for _, t := range fresh {
+	for place, t := range fresh {
 		if err := h.checkTask(ctx, t.ID); err != nil {
 			return false, err
 		}
 		m.mu.Lock()
-		m.looked++
+		m.looked = place
 		m.mu.Unlock()
 	}
 	if !due {

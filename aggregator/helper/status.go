@@ -23,8 +23,8 @@ func (h *Helper) Status(ctx context.Context) (*status.Status, error) {
 	}
 	s.RefusedRequests = h.srv.Refused()
 	s.UnopenedTasks = h.tasks.Len() - len(h.tasks.Opened())
-	for _, id := range h.party.OpenedIDs() {
-		t := h.tasks.Get(id)
+	for _, t := range h.party.OpenTasks() {
+		id := t.ID
 		retires, err := h.party.RetiresAt(ctx, t)
 		if err != nil {
 			return nil, err

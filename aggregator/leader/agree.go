@@ -52,6 +52,13 @@ func (l *Leader) ready(book *agreement.Book, t *task.Task) {
 	l.partners.wake()
 }
 
+// givenUp lets go of what ready and the work on a task have kept of it.
+func (l *Leader) givenUp(t *task.Task) {
+	l.partners.leave(t)
+	l.mending.forget(t.ID)
+	l.rates.forget(t.ID)
+}
+
 // join puts a task among those of its helper, and says which that is.
 func (l *Leader) join(t *task.Task) *partner {
 	l.partners.set.Lock()
@@ -73,6 +80,22 @@ func (l *Leader) join(t *task.Task) *partner {
 	size, reports := l.largestJob(t)
 	p.own.JobBytes, p.own.JobReports = max(p.own.JobBytes, size), max(p.own.JobReports, reports)
 	return p
+}
+
+// leave takes a task that is given up out of what is compared.
+func (p *partners) leave(t *task.Task) {
+	p.set.Lock()
+	defer p.set.Unlock()
+	k := partnerKey{t.Helper.String(), t.PeerSecret}
+	with := p.found[k]
+	if with == nil {
+		return
+	}
+	with.ids = slices.DeleteFunc(slices.Clone(with.ids), func(id dap.TaskID) bool { return id == t.ID })
+	if len(with.ids) == 0 {
+		delete(p.found, k)
+		p.list = slices.DeleteFunc(p.list, func(x *partner) bool { return x == with })
+	}
 }
 
 // now are the partners there are.
@@ -125,6 +148,10 @@ func (l *Leader) agree(ctx context.Context) (bool, error) {
 
 func (l *Leader) agreeWith(ctx context.Context, p *partner) error {
 	ids, own := l.partners.about(p)
+	if len(ids) == 0 {
+		return nil // they were given up
+	}
+	p.Task = ids[0]
 	l.bring(ctx, ids)
 	freed, err := l.book.Exchange(ctx, &p.Comparison, ids, own, l.opt.Clock.Now)
 	switch {
@@ -156,7 +183,7 @@ func (l *Leader) agreeWith(ctx context.Context, p *partner) error {
 // another's has no such resource, and takes the task with its first job.
 func (l *Leader) bring(ctx context.Context, ids []dap.TaskID) {
 	for _, id := range ids {
-		t := l.tasks.Get(id)
+		t := l.tasks.Peek(id)
 		if t == nil || t.Advert == "" || l.book.Agrees(id) {
 			continue
 		}

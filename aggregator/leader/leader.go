@@ -126,7 +126,7 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 	l.uploads.wake = l.wakeCollect
 	l.partners.soon, l.partners.wake = lease.Signal()
 	p, err := party.Open(ctx, party.Options{
-		Options: opt.Options, Role: dap.RoleLeader, Permits: &l.permits, Closed: l.closed.Load, Ready: l.ready, Waits: l.reportsWait,
+		Options: opt.Options, Role: dap.RoleLeader, Permits: &l.permits, Closed: l.closed.Load, Ready: l.ready, GivenUp: l.givenUp, Waits: l.reportsWait,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("leader: %w", err)
@@ -222,7 +222,7 @@ func (l *Leader) routes() {
 	l.srv.HandleHpkeConfig()
 	l.srv.HandleVouched()
 	l.srv.Handle("POST", "reports", nil, l.postReports)
-	kept := func(h edge.Handler) edge.Handler { return edge.Kept(l.store, h) }
+	kept := func(h edge.Handler) edge.Handler { return edge.Kept(l.party.States, l.store, h) }
 	l.srv.HandleCreation(dap.CollectionJobsResource, edge.Collector, kept(l.postCollection))
 	l.srv.Handle("GET", "collection_jobs/{id}", edge.Collector, kept(l.getCollection))
 	l.srv.Handle("DELETE", "collection_jobs/{id}", edge.Collector, kept(l.deleteCollection))
@@ -253,6 +253,8 @@ func (l *Leader) Run(ctx context.Context) error {
 	r.Go("keys", keyset.Every, nil, l.stepKeys)
 	r.Go("replay protection", l.opt.Idle, nil, l.stepMend)
 	r.Go("needless files", party.BuryEvery, nil, l.party.Bury)
+	r.Go("registry", party.FollowEvery, nil, l.party.Follow)
+	r.Go("idle tasks", party.IdleEvery, nil, l.party.GiveUp)
 	r.Go("data keys", datakey.Every, nil, l.party.StepDataKeys)
 	r.Go("helper", probeEvery, nil, l.probe)
 	r.Go("counts", flushEvery, nil, func(ctx context.Context) (bool, error) { return false, l.count(ctx) })

@@ -23,7 +23,7 @@ import (
 // mend.
 type mending struct {
 	mu     sync.Mutex
-	looked int // opened tasks that were looked at, in the order of their opening
+	looked uint64 // the place of the last open task that was looked at
 	tasks  map[dap.TaskID]*mendTask
 }
 
@@ -50,6 +50,15 @@ func (m *mending) of(id dap.TaskID) *mendTask {
 	return m.tasks[id]
 }
 
+// forget lets go of a task of which nothing is known.
+func (m *mending) forget(id dap.TaskID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if t := m.tasks[id]; t != nil && *t == (mendTask{}) {
+		delete(m.tasks, id)
+	}
+}
+
 // suspect has the helper asked whether it lacks replay protection: it failed a job of the
 // task.
 func (m *mending) suspect(id dap.TaskID) {
@@ -61,10 +70,9 @@ func (m *mending) suspect(id dap.TaskID) {
 // stepMend puts right what is damaged and due. Tasks that were opened since the last step
 // are looked at; of the others those are that are known to be damaged, here or there.
 func (l *Leader) stepMend(ctx context.Context) (bool, error) {
-	opened := l.tasks.Opened()
 	m := &l.mending
 	m.mu.Lock()
-	fresh := opened[min(m.looked, len(opened)):]
+	fresh := l.tasks.Since(m.looked)
 	var suspects []dap.TaskID
 	for id, t := range m.tasks {
 		if t.suspect {
@@ -72,12 +80,12 @@ func (l *Leader) stepMend(ctx context.Context) (bool, error) {
 		}
 	}
 	m.mu.Unlock()
-	for _, t := range fresh {
+	for place, t := range fresh {
 		if err := l.mendTask(ctx, t, true, false); err != nil {
 			return false, err
 		}
 		m.mu.Lock()
-		m.looked++
+		m.looked = place
 		m.mu.Unlock()
 	}
 	damaged, err := l.store.DamagedTasks(ctx)

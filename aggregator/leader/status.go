@@ -40,8 +40,8 @@ func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
 		return nil, err
 	}
 	silent := "" // why the helper does not answer: it is asked once, and not for each task
-	for _, id := range l.party.OpenedIDs() {
-		t := l.tasks.Get(id)
+	for _, t := range l.party.OpenTasks() {
+		id := t.ID
 		st, err := l.taskStatus(ctx, t, now)
 		if err != nil {
 			return nil, err
@@ -193,6 +193,12 @@ func (r *rates) add(t dap.TaskID, n uint64, now time.Time) {
 	}
 	w.turn(now)
 	w.count += n
+}
+
+func (r *rates) forget(t dap.TaskID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.m, t)
 }
 
 // turn begins a new span if the running one is over.

@@ -29,7 +29,8 @@ type Store interface {
 
 // A Book is what one aggregator knows of its tasks and of how it stands to the other; the
 // consequences it writes on a board. It lives as long as the service: after a restart
-// nothing has been compared. Safe for concurrent use.
+// nothing has been compared. A task without a page was given up this moment, and nothing is
+// known of it. Safe for concurrent use.
 type Book struct {
 	role   dap.Role
 	store  Store
@@ -37,8 +38,9 @@ type Book struct {
 	closer Closer
 	log    *slog.Logger
 
-	mu    sync.RWMutex // guards the map; leaves guard themselves, and stay
+	mu    sync.RWMutex // guards the maps; leaves guard themselves
 	pages map[dap.TaskID]*leaf
+	seen  map[dap.TaskID]uint64 // Facts.Seen of pages that were closed
 }
 
 // A leaf is of one task.
@@ -58,6 +60,7 @@ type leaf struct {
 	missing map[uint8]int
 	bits    uint8
 	vouched bool         // see Pass
+	dropped bool         // nobody finds it any more
 	other   ClosingState // as the other said last
 	why     string       // the reason of the closing here, once it was read
 }
@@ -90,9 +93,44 @@ func (b *Book) Add(ctx context.Context, t *task.Task) error {
 	if l.static.ClosedIn = state.ClosedIn; l.static.ClosedIn != 0 {
 		b.board.Put(t.ID, permit.Restore, closed(b.role, l.static.ClosedIn))
 	}
+	l.seen = b.seen[t.ID]
 	b.pages[t.ID] = l
 	b.write(l)
 	return nil
+}
+
+// Quiet says whether nothing differs in a task and nothing of its ledgers is missing, as far as
+// is known: else whoever reads a status would miss it.
+func (b *Book) Quiet(id dap.TaskID) bool {
+	l := b.page(id)
+	if l == nil {
+		return true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.standing.Differences) == 0 && l.standing.Behind == 0 && l.standing.Ahead == 0
+}
+
+// Drop closes the page of a task that is given up: it opens again with the task, and nothing
+// has been compared then. A helper remembers what it was shown once.
+func (b *Book) Drop(id dap.TaskID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l := b.pages[id]
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.seen > 0 {
+		if b.seen == nil {
+			b.seen = make(map[dap.TaskID]uint64)
+		}
+		b.seen[id] = l.seen
+	}
+	delete(b.pages, id)
+	l.dropped = true
+	b.board.Forget(id, permit.Agreement)
 }
 
 // page is that of a task; nil where there is none.
@@ -113,6 +151,9 @@ func closed(role dap.Role, epoch uint32) permit.Reason {
 
 // write puts the consequences on the board; the leaf is locked, or nobody else's yet.
 func (b *Book) write(l *leaf) permit.Act {
+	if l.dropped {
+		return 0
+	}
 	return b.board.Put(l.id, permit.Agreement, l.standing.Reasons(b.role)...)
 }
 
@@ -132,6 +173,9 @@ func (b *Book) set(l *leaf, s Standing) permit.Act {
 // Status is how a task stands, for the operator.
 func (b *Book) Status(id dap.TaskID) *status.Agreement {
 	l := b.page(id)
+	if l == nil {
+		return nil
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.standing.Status()
@@ -141,6 +185,9 @@ func (b *Book) Status(id dap.TaskID) *status.Agreement {
 // or cannot be.
 func (b *Book) Agrees(id dap.TaskID) bool {
 	l := b.page(id)
+	if l == nil {
+		return false
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.standing.Known() && len(l.standing.Differences) == 0
@@ -149,6 +196,9 @@ func (b *Book) Agrees(id dap.TaskID) bool {
 // Refused notes that a helper does not take a task which its leader brings.
 func (b *Book) Refused(id dap.TaskID, now time.Time) {
 	l := b.page(id)
+	if l == nil {
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b.set(l, Standing{At: now, Differences: []status.Difference{l.absent()}})
@@ -181,6 +231,9 @@ func (b *Book) Fence(id dap.TaskID) string {
 // may. It remembers that the task's leader has come and passed.
 func (b *Book) Pass(id dap.TaskID, values []string) bool {
 	l := b.page(id)
+	if l == nil {
+		return false
+	}
 	pass := len(values) == 0
 	if len(values) == 1 {
 		key, fence, err := readFence(values[0])
@@ -224,7 +277,7 @@ func (b *Book) facts(ctx context.Context, l *leaf, state store.TaskState) (*Fact
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f := l.static
-	f.Closing = closing
+	f.leaf, f.Closing = l, closing
 	if f.Ledger = tally; b.role == dap.RoleHelper {
 		f.Seen = l.seen
 	}
@@ -244,6 +297,9 @@ func (b *Book) entries(ctx context.Context, ids []dap.TaskID, version uint8) (li
 			continue
 		}
 		l := b.page(id)
+		if l == nil {
+			continue
+		}
 		f, err := b.facts(ctx, l, state)
 		if err != nil {
 			return nil, nil, err
@@ -276,8 +332,8 @@ func (b *Book) Answer(ctx context.Context, ids []dap.TaskID, in *Message, own Se
 	out := &Message{Version: in.Version, Service: own, Root: Root(entries)}
 	if len(in.Entries) == 0 {
 		if in.Root == out.Root {
-			for id, f := range facts {
-				b.agreed(b.page(id), now, services, f.Ledger.Releases, f.said(in.Version))
+			for _, f := range facts {
+				b.agreed(f.leaf, now, services, f.Ledger.Releases, f.said(in.Version))
 			}
 		}
 		return out, nil
@@ -292,7 +348,7 @@ func (b *Book) Answer(ctx context.Context, ids []dap.TaskID, in *Message, own Se
 			out.Entries = append(out.Entries, Entry{Task: asked.Task, State: Unknown})
 		case asked.State != Held: // the leader has ended it
 		default:
-			l := b.page(asked.Task)
+			l := f.leaf
 			e := Entry{Task: asked.Task, Digest: f.Digest(l.key, in.Version), Facts: f}
 			if e.Digest == asked.Digest {
 				b.agreed(l, now, services, f.Ledger.Releases, f.said(in.Version))
@@ -333,6 +389,9 @@ func (l *leaf) lacks() (n uint64) {
 // it lacks what its leader has.
 func (b *Book) Part(ctx context.Context, id dap.TaskID, in *Part) (*Part, error) {
 	l := b.page(id)
+	if l == nil {
+		return nil, fmt.Errorf("agreement: task %v was given up this moment", id)
+	}
 	out := &Part{Bits: in.Bits, Index: in.Index}
 	var err error
 	if out.Prints, err = printsIn(ctx, b.store, id, l.key, false, out); err != nil {
@@ -390,8 +449,8 @@ func (b *Book) exchange(ctx context.Context, version uint8, w Wire, ids []dap.Ta
 		return 0, err
 	}
 	if first.Root == x.root {
-		for id, f := range facts {
-			x.freed |= x.agree(b.page(id), f, f.Ledger.Releases)
+		for _, f := range facts {
+			x.freed |= x.agree(f.leaf, f, f.Ledger.Releases)
 		}
 		return x.freed, nil
 	}
@@ -457,7 +516,8 @@ func (x *exchange) list(ctx context.Context, entries []Entry) error {
 	}
 	var differ []Entry // with our facts, for the helper to know
 	for _, e := range entries {
-		l, mine := x.page(e.Task), x.mine[e.Task]
+		mine := x.mine[e.Task]
+		l := mine.leaf
 		there := theirs[e.Task]
 		switch {
 		case there == nil:
@@ -486,7 +546,7 @@ func (x *exchange) list(ctx context.Context, entries []Entry) error {
 		return err
 	}
 	for _, e := range differ {
-		if err := x.compare(ctx, x.page(e.Task), theirs[e.Task].Facts); err != nil {
+		if err := x.compare(ctx, x.mine[e.Task].leaf, theirs[e.Task].Facts); err != nil {
 			return err
 		}
 	}
@@ -571,6 +631,9 @@ func (x *exchange) ledgers(ctx context.Context, l *leaf, releases uint64) (behin
 func (b *Book) Fail(ids []dap.TaskID, err error) (freed permit.Act) {
 	for _, id := range ids {
 		l := b.page(id)
+		if l == nil {
+			continue
+		}
 		l.mu.Lock()
 		s := l.standing
 		if s.Failed = err.Error(); errors.Is(err, ErrSilent) && s.At.IsZero() {

@@ -112,6 +112,9 @@ func (b *Book) heard(ctx context.Context, l *leaf, mine, other Closing) error {
 // it may take to come with them.
 func (b *Book) Takes(id dap.TaskID, closed, now time.Time, delay time.Duration) bool {
 	l := b.page(id)
+	if l == nil {
+		return true
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch l.other {

@@ -73,6 +73,7 @@ type Facts struct {
 	// Seen is the most releases that the helper, in its life, was shown of its leader's, as
 	// far as it has made them too; 0 at the leader.
 	Seen uint64
+	leaf *leaf // of a book, in its own facts
 	// Closing is whether the task was closed here; messages of version 1 leave it out.
 	Closing Closing
 }

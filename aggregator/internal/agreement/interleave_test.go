@@ -83,6 +83,39 @@ func testBook(role dap.Role, s Store) *Book {
 	return b
 }
 
+// TestDroppedPage: of a task that is given up nothing is known, whoever asks, but what its
+// helper was shown once; and what was found of it last is on the board no more.
+func TestDroppedPage(t *testing.T) {
+	ctx := context.Background()
+	b := testBook(dap.RoleHelper, new(memory))
+	l := b.pages[testTask]
+	l.seen = 7
+	b.Refused(testTask, time.Unix(1, 0))
+	if b.Quiet(testTask) || b.board.May(testTask, permit.Take) == nil {
+		t.Error("a difference that nobody sees")
+	}
+	b.Drop(testTask)
+	b.Drop(testTask)
+	if !b.Quiet(testTask) || b.board.May(testTask, permit.All) != nil || b.seen[testTask] != 7 {
+		t.Errorf("dropped: %v", b.seen)
+	}
+	b.Refused(testTask, time.Unix(1, 0))
+	b.set(l, Standing{Behind: 1}) // of an exchange that was under way
+	if b.board.May(testTask, permit.All) != nil || b.Pass(testTask, nil) || b.Passed(testTask) || b.Agrees(testTask) || b.Status(testTask) != nil ||
+		!b.Takes(testTask, time.Time{}, time.Unix(1, 0), 0) {
+		t.Error("something is known of a task that was given up")
+	}
+	if freed := b.Fail([]dap.TaskID{testTask}, ErrSilent); freed != 0 {
+		t.Errorf("freed %v", freed)
+	}
+	if _, err := b.Part(ctx, testTask, new(Part)); err == nil {
+		t.Error("a part of its ledger")
+	}
+	if list, _, err := b.entries(ctx, []dap.TaskID{testTask}, Newest); len(list) != 0 || err != nil {
+		t.Errorf("entries %v, %v", list, err)
+	}
+}
+
 // courier carries messages to a helper's book; at is called before and after each is taken.
 type courier struct {
 	helper *Book

@@ -42,6 +42,12 @@ func (s *Server) HandleAgreement(book *agreement.Book, answer func(context.Conte
 		if err != nil {
 			return nil, plain(http.StatusBadRequest, err.Error())
 		}
+		// One that another replica has just taken is not to be missed: uploads would wait.
+		if slices.ContainsFunc(in.Entries, func(e agreement.Entry) bool { return !s.Tasks.Has(e.Task) }) {
+			if err := s.Follow(r.Context()); err != nil {
+				return nil, err
+			}
+		}
 		opened := len(ids)
 		for i := range in.Entries { // tasks rise, so none is there twice
 			id := in.Entries[i].Task

@@ -43,6 +43,9 @@ type Server struct {
 	// ignores what requests advertise.
 	Bring func(*http.Request, dap.TaskID, *taskprov.Advertisement) (*task.Task, error)
 
+	// Follow reads what other processes have changed in the registry.
+	Follow func(context.Context) error
+
 	mux *http.ServeMux
 
 	mu      sync.Mutex
@@ -263,14 +266,14 @@ func problemLabel(p *dap.Problem) string {
 }
 
 // Kept is h for tasks that are not retired; for the others it answers as if they had
-// never been.
-func Kept(s TaskStates, h Handler) Handler {
+// never been. lately may answer what was so a moment ago, s does not.
+func Kept(lately, s TaskStates, h Handler) Handler {
 	return func(r *Request) error {
 		gone := NotFound(dap.ProblemUnrecognizedTask, "the task ended, and what was kept of it is erased")
 		if r.advertised {
 			gone = Refuse(dap.ProblemInvalidTask, gone.Problem.Detail)
 		}
-		state, err := s.TaskState(r.Context(), r.Task.ID)
+		state, err := lately.TaskState(r.Context(), r.Task.ID)
 		if err != nil {
 			return err
 		}

@@ -42,6 +42,7 @@ func (p *Party) Add(ctx context.Context, in *aggregator.Provision) (id dap.TaskI
 	if there, err := p.Tasks.Find(w.ID); err != nil {
 		return w.ID, n > 0, fmt.Errorf("add a task: %w", err)
 	} else if there == nil {
+		p.terms.Store(w.ID, sha256.Sum256(in.Terms))
 		if err := p.use(ctx, w); err != nil {
 			return w.ID, n > 0, fmt.Errorf("add a task: %w", err)
 		}
@@ -74,7 +75,7 @@ func (p *Party) amend(ctx context.Context, in *aggregator.Provision) (now bool, 
 	case err != nil:
 		return false, fmt.Errorf("amend a task: %w", err)
 	}
-	return !p.Tasks.IsOpen(w.ID), nil
+	return p.Local == nil || !p.Tasks.IsOpen(w.ID), nil // replicas open it again when they hear of it
 }
 
 // registration is how a task goes into the store.
@@ -239,8 +240,7 @@ func (p *Party) Closing(ctx context.Context, id dap.TaskID) (*status.ClosedTask,
 // and is returned.
 func (p *Party) Close(ctx context.Context, id dap.TaskID, by, why string) (store.Closing, error) {
 	c, err := p.Store.CloseTask(ctx, id, store.Closing{At: p.opt.Clock.Now(), By: by, Why: why})
-	p.retiring.Lock()
-	defer p.retiring.Unlock()
-	p.retired.tasks = -1 // it may be due
+	p.States.forget(id)
+	p.due()
 	return c, err
 }

@@ -133,14 +133,10 @@ func (c Common) Audit(ctx context.Context) ([]string, error) {
 // TaskIDs are all tasks, in order.
 func (p *Party) TaskIDs() []dap.TaskID { return p.Tasks.IDs() }
 
-// OpenedIDs are the tasks that were opened, in order.
-func (p *Party) OpenedIDs() []dap.TaskID {
-	var ids []dap.TaskID
-	for _, t := range p.Tasks.Opened() {
-		ids = append(ids, t.ID)
-	}
-	slices.SortFunc(ids, func(a, b dap.TaskID) int { return slices.Compare(a[:], b[:]) })
-	return ids
+// OpenTasks are the tasks that are open, in the order of their ids. To list them is not to
+// use them.
+func (p *Party) OpenTasks() []*task.Task {
+	return slices.SortedFunc(slices.Values(p.Tasks.Opened()), func(a, b *task.Task) int { return slices.Compare(a.ID[:], b.ID[:]) })
 }
 
 // Retired reports whether a task is retired.
@@ -196,9 +192,10 @@ func (p *Party) StepDataKeys(ctx context.Context) (bool, error) {
 }
 
 // End is the end of each pass, the same at both services: needless files go, then stepKeys
-// runs, then the data keys' turn comes. worked is what the pass has done before it.
+// runs, then the data keys' turn comes, what others changed in the registry, and tasks that
+// nobody uses. worked is what the pass has done before it.
 func (p *Party) End(ctx context.Context, worked bool, stepKeys func(context.Context) (bool, error)) (bool, error) {
-	for _, step := range []func(context.Context) (bool, error){p.Bury, stepKeys, p.StepDataKeys} {
+	for _, step := range []func(context.Context) (bool, error){p.Bury, stepKeys, p.StepDataKeys, p.Follow, p.GiveUp} {
 		more, err := step(ctx)
 		if worked = worked || more; err != nil {
 			return worked, err

@@ -49,6 +49,9 @@ type Options struct {
 	// Ready prepares what the service has of a task beside the party, before anybody can
 	// find the task. Optional.
 	Ready func(*agreement.Book, *task.Task)
+	// GivenUp is called with a task that was opened and is given up, before it is opened
+	// again. Optional.
+	GivenUp func(*task.Task)
 	// Waits says, at a leader, whether acknowledged reports of a task wait.
 	Waits func(context.Context, dap.TaskID) (bool, error)
 }
@@ -61,6 +64,7 @@ type Party struct {
 	Leader store.Leader  // the same, at a leader
 	Helper store.Helper  // the same, at a helper
 	Local  *sqlite.Store // the same, where it is the embedded engine; else nil
+	States *States
 	Steady *steady.Clock
 	Book   *agreement.Book
 	Keys   *keyset.Set
@@ -72,13 +76,19 @@ type Party struct {
 	opt      aggregator.Options
 	role     dap.Role
 	ready    func(*agreement.Book, *task.Task)
+	givenUp  func(*task.Task)
 	adding   sync.Mutex // one Add at a time
 
 	retiring sync.Mutex // guards retired
 	retired  pass
 
-	noted  summary
-	failed failures
+	idling sync.Mutex // guards turned
+	turned time.Time  // when Tasks last began a turn
+
+	terms    sync.Map // SHA-256 of the terms that an open task was made with, by dap.TaskID; none of the options' tasks
+	follower follower
+	noted    summary
+	failed   failures
 }
 
 // Open opens all of it, or nothing.
@@ -87,7 +97,8 @@ func Open(ctx context.Context, o Options) (_ *Party, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Party{opt: o.Options, role: o.Role, ready: o.Ready, Tasks: new(task.Table)}
+	p := &Party{opt: o.Options, role: o.Role, ready: o.Ready, givenUp: o.GivenUp, Tasks: new(task.Table)}
+	p.States = &States{p: p}
 	life := context.WithoutCancel(ctx) // tasks are opened later, too
 	p.Tasks.Open = func(id dap.TaskID) error { return p.reopen(life, id) }
 	configured, err := task.Set(o.Tasks, o.Role)
@@ -95,7 +106,8 @@ func Open(ctx context.Context, o Options) (_ *Party, err error) {
 		return nil, err
 	}
 	p.Server = &edge.Server{
-		Base: base, Tasks: p.Tasks, Limits: o.Limits,
+		Follow: p.follow,
+		Base:   base, Tasks: p.Tasks, Limits: o.Limits,
 		Budget: body.NewBudget(o.Limits.InFlight), Log: o.Log, Closed: o.Closed,
 	}
 	if err := p.openStore(ctx, &o); err != nil {

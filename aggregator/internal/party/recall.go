@@ -107,6 +107,7 @@ func (p *Party) recall(ctx context.Context) error {
 		for i := range list {
 			r := &list[i]
 			after = r.Change
+			p.follower.change = after
 			gone, err := p.Retired(ctx, r.ID)
 			if err != nil {
 				return err
@@ -161,6 +162,7 @@ func (p *Party) remake(ctx context.Context, id dap.TaskID) error {
 	if w.ID != id {
 		return fmt.Errorf("it was made again with the id %v", w.ID)
 	}
+	p.terms.Store(id, sha256.Sum256(r.Terms))
 	return p.use(ctx, w)
 }
 

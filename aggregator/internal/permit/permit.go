@@ -97,6 +97,16 @@ func (b *Board) Put(task dap.TaskID, from Source, reasons ...Reason) (freed Act)
 	return before &^ b.stopped(task)
 }
 
+// Forget takes back what a source has said of a task that is given up: it says it again when
+// the task is taken up, before anybody can ask.
+func (b *Board) Forget(task dap.TaskID, from Source) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if delete(b.m[task], from); len(b.m[task]) == 0 {
+		delete(b.m, task)
+	}
+}
+
 // stopped is all that a task may not do; the lock is held.
 func (b *Board) stopped(task dap.TaskID) (acts Act) {
 	for _, reasons := range b.m[task] {

@@ -84,6 +84,9 @@ type Tasks interface {
 	// PutTask provisions a task; again is harmless, and needed after each opening, for
 	// the VDAF. ErrDifferent if the task is known with another configuration.
 	PutTask(ctx context.Context, t *Task) error
+	// LetGo lets go of the VDAF that PutTask was told, which tells it again before the next
+	// commit or release of the task.
+	LetGo(task dap.TaskID)
 	Tasks(ctx context.Context) ([]dap.TaskID, error)
 	// TaskState says how a task stands; ErrNotFound if it was never provisioned. It may
 	// be a second old: what it lets through is refused by the transaction that comes of it.

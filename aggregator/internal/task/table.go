@@ -1,6 +1,7 @@
 package task
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 	"sync"
@@ -19,9 +20,10 @@ type Head struct {
 }
 
 // A Table has the tasks of a service: the head of each, and the working form of those that
-// were opened. Tasks come to it while requests are served: a reader finds all of a task or
-// nothing. None ever leaves it: what a task may still do the store says. The zero value is
-// empty. Safe for concurrent use.
+// are open. Tasks come to it while requests are served: a reader finds all of a task or
+// nothing. No head ever leaves it: what a task may still do the store says; a working form
+// does, with [Table.Drop], and is made again when it is asked for. The zero value is empty.
+// Safe for concurrent use.
 type Table struct {
 	// Open makes the working form of a task that was only noted, when it is first asked
 	// for, and enters it with [Table.Put]. It is called for one task by one goroutine at a
@@ -30,8 +32,11 @@ type Table struct {
 
 	m      sync.Map // of *slot by dap.TaskID
 	n      atomic.Int64
-	mu     sync.Mutex // guards opened, which is only appended to
+	turn   atomic.Uint32 // see Table.Turn
+	mu     sync.Mutex    // guards what follows: slices that are appended to, or replaced
 	opened []*Task
+	places []uint64 // of each, rising
+	next   uint64   // place
 }
 
 // slot is the place of one task. The head is of seconds since 1970, for there may be
@@ -40,6 +45,7 @@ type slot struct {
 	begin, end int64
 	opening    sync.Mutex
 	task       atomic.Pointer[Task]
+	used       atomic.Uint32 // the turn in which it was asked for last
 }
 
 func seconds(t time.Time) int64 {
@@ -74,9 +80,11 @@ func (t *Table) Put(w *Task) bool {
 	if !v.(*slot).task.CompareAndSwap(nil, w) {
 		return false
 	}
+	v.(*slot).used.Store(t.turn.Load())
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.opened = append(t.opened, w)
+	t.next++
+	t.opened, t.places = append(t.opened, w), append(t.places, t.next)
 	return true
 }
 
@@ -88,6 +96,9 @@ func (t *Table) Find(id dap.TaskID) (*Task, error) {
 		return nil, nil
 	}
 	s := v.(*slot)
+	if turn := t.turn.Load(); s.used.Load() != turn {
+		s.used.Store(turn)
+	}
 	if w := s.task.Load(); w != nil {
 		return w, nil
 	}
@@ -115,6 +126,59 @@ func (t *Table) Has(id dap.TaskID) bool {
 	return ok
 }
 
+// Peek is the task if it is open, without its counting as asked for; else nil.
+func (t *Table) Peek(id dap.TaskID) *Task {
+	v, ok := t.m.Load(id)
+	if !ok {
+		return nil
+	}
+	return v.(*slot).task.Load()
+}
+
+// Turn begins another turn, and lists the open tasks that nobody asked for in the one that
+// ends, the longest unused first.
+func (t *Table) Turn() (idle []dap.TaskID) {
+	now := t.turn.Add(1) - 1
+	used := make(map[dap.TaskID]uint32)
+	for _, w := range t.Opened() {
+		v, _ := t.m.Load(w.ID)
+		if at := v.(*slot).used.Load(); at < now {
+			used[w.ID] = at
+			idle = append(idle, w.ID)
+		}
+	}
+	slices.SortFunc(idle, func(a, b dap.TaskID) int { return cmp.Or(cmp.Compare(used[a], used[b]), compareIDs(a, b)) })
+	return idle
+}
+
+// Drop gives up working forms, which are made again by what asks for them next; forget is
+// called with each before that. A caller that has one may still use it.
+func (t *Table) Drop(ids []dap.TaskID, forget func(*Task)) {
+	gone := make(map[*Task]bool, len(ids))
+	for _, id := range ids {
+		v, ok := t.m.Load(id)
+		if !ok {
+			continue
+		}
+		s := v.(*slot)
+		s.opening.Lock()
+		if w := s.task.Swap(nil); w != nil {
+			gone[w] = true
+			forget(w)
+		}
+		s.opening.Unlock()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	opened, places := make([]*Task, 0, len(t.opened)), make([]uint64, 0, len(t.opened))
+	for i, w := range t.opened {
+		if !gone[w] {
+			opened, places = append(opened, w), append(places, t.places[i])
+		}
+	}
+	t.opened, t.places = opened, places
+}
+
 // IsOpen says whether the task was opened.
 func (t *Table) IsOpen(id dap.TaskID) bool {
 	v, ok := t.m.Load(id)
@@ -135,12 +199,30 @@ func (s *slot) head() Head { return Head{moment(s.begin), moment(s.end)} }
 // Len is how many tasks there are.
 func (t *Table) Len() int { return int(t.n.Load()) }
 
-// Opened are the tasks that were opened, in the order in which they were. The caller does
+// Opened are the tasks that are open, in the order in which they were opened. The caller does
 // not change the list.
 func (t *Table) Opened() []*Task {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.opened[:len(t.opened):len(t.opened)]
+}
+
+// Since are the open tasks that were opened after a place, with the place of each.
+func (t *Table) Since(place uint64) iter.Seq2[uint64, *Task] {
+	t.mu.Lock()
+	at, there := slices.BinarySearch(t.places, place)
+	if there {
+		at++
+	}
+	opened, places := t.opened[at:len(t.opened):len(t.opened)], t.places[at:]
+	t.mu.Unlock()
+	return func(yield func(uint64, *Task) bool) {
+		for i, w := range opened {
+			if !yield(places[i], w) {
+				return
+			}
+		}
+	}
 }
 
 // Heads ranges over all tasks, in no order. Those that come meanwhile may be among them.

@@ -2,6 +2,7 @@ package task
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -49,5 +50,61 @@ func TestTableOpensOnce(t *testing.T) {
 	}
 	if tasks.Put(&Task{ID: id, Config: &dap.TaskConfiguration{}}) || tasks.Get(id) != found[0] {
 		t.Error("a task that was opened is replaced")
+	}
+}
+
+// TestDropAndTurn: of open tasks those are idle that nobody asked for in a turn, the longest
+// unused first; one that is given up is opened again by who asks, and comes last among those
+// that are open. Peek and the lists use none.
+func TestDropAndTurn(t *testing.T) {
+	table := new(Table)
+	id := func(n byte) dap.TaskID { return dap.TaskID{n} }
+	opened := 0
+	table.Open = func(x dap.TaskID) error {
+		opened++
+		table.Put(&Task{ID: x, Config: new(dap.TaskConfiguration)})
+		return nil
+	}
+	for n := range byte(5) {
+		table.Note(id(n), Head{})
+		if _, err := table.Find(id(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if idle := table.Turn(); len(idle) != 0 {
+		t.Errorf("idle in the turn of their opening: %v", idle)
+	}
+	table.Get(id(1))
+	table.Get(id(3))
+	table.Peek(id(0))
+	table.Turn()
+	table.Get(id(3))
+	if idle, want := table.Turn(), []dap.TaskID{id(0), id(2), id(4), id(1)}; !slices.Equal(idle, want) {
+		t.Errorf("idle %v, want %v", idle, want)
+	}
+	var places []uint64
+	for place := range table.Since(0) {
+		places = append(places, place)
+	}
+	old := table.Opened()
+	var forgot []dap.TaskID
+	table.Drop([]dap.TaskID{id(0), id(1), id(9)}, func(w *Task) { forgot = append(forgot, w.ID) })
+	if !slices.Equal(forgot, []dap.TaskID{id(0), id(1)}) || table.Peek(id(0)) != nil || table.IsOpen(id(1)) || !table.Has(id(1)) || table.Len() != 5 {
+		t.Errorf("dropped: %v", forgot)
+	}
+	if len(old) != 5 || old[0].ID != id(0) {
+		t.Error("a list that somebody has is another now")
+	}
+	if table.Get(id(1)) == nil || opened != 6 {
+		t.Errorf("opened %d times", opened)
+	}
+	var since []dap.TaskID
+	for place, w := range table.Since(places[4]) {
+		if since = append(since, w.ID); place <= places[4] {
+			t.Errorf("place %d after %d", place, places[4])
+		}
+	}
+	if !slices.Equal(since, []dap.TaskID{id(1)}) || len(table.Opened()) != 4 {
+		t.Errorf("opened since: %v, open %d", since, len(table.Opened()))
 	}
 }

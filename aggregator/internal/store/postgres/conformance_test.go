@@ -281,7 +281,7 @@ func TestConformance(t *testing.T) {
 	storetest.RunOnly(t, func(t *testing.T) storetest.Harness {
 		return &harness{Schema: pgtest.New(t), fs: disktest.NewMem(1), fail: new(disk.Failpoints)}
 	}, "CallbacksMayRead", "CommitsOfOneBatch", "CommitsRaceWithRelease", "CreateRaces", "DataKeys", "HasJob", "JobAgainstClosedBatch",
-		"JobFailures", "JobOnce", "JobRaces", "JobSteps", "JobsMixBuckets", "LeaderSelectedShare", "OneIDAtTwoTimes",
+		"JobFailures", "JobOnce", "JobRaces", "JobSteps", "JobsMixBuckets", "LeaderSelectedShare", "LetGo", "OneIDAtTwoTimes",
 		"OneReportInTwoJobsAtOnce", "PendingInOrder", "PendingIsFair", "QuotaAtOnce", "QuotaOfAPeer", "RegisteredAllOrNone", "RegisteredOnce", "RegistryIsReadOn", "ReleaseWaitsForCommits", "SameJobAtOnce",
 		"ShareReleases", "UnfinishedJobs")
 }

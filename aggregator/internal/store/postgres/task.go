@@ -94,6 +94,9 @@ func (s *Store) vdaf(id dap.TaskID) (vdaf.VDAF, error) {
 	return t.VDAF, nil
 }
 
+// LetGo implements [store.Tasks].
+func (s *Store) LetGo(id dap.TaskID) { s.tasks.Delete(id) }
+
 // Tasks implements [store.Tasks].
 func (s *Store) Tasks(ctx context.Context) (ids []dap.TaskID, err error) {
 	err = s.view(ctx, "tasks", func(tx *pgdb.Tx) error {

@@ -492,7 +492,7 @@ func (s *Store) PutTask(ctx context.Context, in *store.Task) error {
 		return nil
 	}
 	t := &task{Task: *in, vdaf: in.VDAF, holds: make(map[int64]hold)}
-	t.Config = bytes.Clone(in.Config)
+	t.Config, t.VDAF = bytes.Clone(in.Config), nil
 	err := s.update(ctx, "put-task", func(tx *database.Tx) (err error) {
 		t.row, err = tx.Insert("put-task", t.ID[:], t.Config, int(t.Mode), uint64(t.TimePrecision), t.MinBatch)
 		return err
@@ -504,6 +504,15 @@ func (s *Store) PutTask(ctx context.Context, in *store.Task) error {
 	defer s.mu.Unlock()
 	s.tasks[t.ID], s.rows[t.row] = t, t
 	return nil
+}
+
+// LetGo implements [store.Tasks].
+func (s *Store) LetGo(id dap.TaskID) {
+	if t, err := s.task(id); err == nil {
+		t.mu.Lock()
+		t.vdaf = nil
+		t.mu.Unlock()
+	}
 }
 
 // Tasks implements [store.Tasks].

@@ -23,6 +23,7 @@ func init() {
 	tests["JobFailures"] = testJobFailures
 	tests["UnfinishedJobs"] = testUnfinishedJobs
 	tests["HasJob"] = testHasJob
+	tests["LetGo"] = testLetGo
 	tests["ShareReleases"] = testShareReleases
 	tests["LeaderSelectedShare"] = testLeaderSelectedShare
 	tests["CreateRaces"] = testCreateRaces
@@ -252,6 +253,33 @@ func testHasJob(t *testing.T, h Harness) {
 	has("", "body", true)
 	w.ok(w.Store.Delete(ctx, store.KindAggregation, task.ID, r.ID))
 	has("", "body", false)
+}
+
+// testLetGo: a task that was let go of has its rows, and commits again once it was put.
+func testLetGo(t *testing.T, h Harness) {
+	ctx := context.Background()
+	task := Task(t, dap.TimeInterval, 1)
+	w := NewWorld(t, h, task)
+	job := func(n int) error {
+		t.Helper()
+		r, _, err := w.Store.Create(ctx, store.KindAggregation, task.ID, "", fmt.Appendf(nil, "job %d", n), false, nil, w.Now)
+		w.ok(err)
+		_, err = w.Store.CommitJob(ctx, r, Commit(t, task, []store.Batch{{Start: 10}}, []dap.Time{10}, [][]int{{n}}), reply)
+		return err
+	}
+	w.ok(job(1))
+	w.Store.LetGo(task.ID)
+	w.Store.LetGo(task.ID)
+	w.Store.LetGo(dap.TaskID{99})
+	if state, err := w.Store.TaskState(ctx, task.ID); err != nil || state != (store.TaskState{}) {
+		t.Errorf("state %+v, %v", state, err)
+	}
+	w.ok(w.Store.PutTask(ctx, task))
+	w.ok(job(2))
+	counts, err := w.Store.Counts(ctx, task.ID)
+	if w.ok(err); counts.Aggregated != 2 {
+		t.Errorf("counts %+v", counts)
+	}
 }
 
 // testUnfinishedJobs: jobs whose reports are still to be opened are counted, by the time

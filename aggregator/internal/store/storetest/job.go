@@ -21,6 +21,7 @@ func init() {
 	tests["JobsKeepTheirSlices"] = testJobsKeepSlices
 	tests["JobsFillBatches"] = testJobsFillBatches
 	tests["SetAside"] = testSetAside
+	tests["AsideForAReason"] = testAsideForAReason
 	tests["SlicesAreListed"] = testSlicesAreListed
 	tests["SlicesMove"] = testSlicesMove
 	tests["LeftoverIsBroughtTogether"] = testLeftover
@@ -222,6 +223,37 @@ func (w *World) leftover() []segment.Slice {
 	list, err := w.Store.Leftover(context.Background(), time.Now().Add(time.Hour))
 	w.ok(err)
 	return list
+}
+
+// testAsideForAReason: nothing is set aside without a code, by which it is counted, and a
+// reason, for the operator; what was refused has changed nothing.
+func testAsideForAReason(t *testing.T, h Harness) {
+	ctx := context.Background()
+	task := Task(t, dap.TimeInterval, 1)
+	w := NewWorld(t, h, task)
+	w.Upload(task, 10, 0, 4)
+	w.Sort()
+	job := w.Claim(1)[0]
+	for _, c := range []struct {
+		code dap.ReportError
+		why  string
+	}{{0, "a file is gone"}, {dap.ReportDropped, ""}, {0, ""}} {
+		if left, err := w.Store.SetAside(ctx, job, []int{0}, c.code, c.why); left != nil || err == nil {
+			t.Errorf("set aside with code %d and reason %q: %v", c.code, c.why, err)
+		}
+		if err := w.Store.QuarantineJob(ctx, job, c.code, c.why); err == nil {
+			t.Errorf("quarantined with code %d and reason %q", c.code, c.why)
+		}
+	}
+	counts, err := w.Store.Counts(ctx, task.ID)
+	if w.ok(err); counts.Waiting != 5 || len(counts.Rejected) != 0 {
+		t.Errorf("counts %+v", counts)
+	}
+	stuck, err := w.Store.Stuck(ctx, task.ID)
+	if w.ok(err); len(stuck) != 0 {
+		t.Errorf("stuck %+v", stuck)
+	}
+	w.ok(w.Store.FinishJob(ctx, job, w.CommitOf(task, job)))
 }
 
 // testSlicesMove: what is left of a file is named elsewhere, and the file goes; jobs go on,

@@ -49,6 +49,13 @@ func (v *via) PutTask(ctx context.Context, t *store.Task) error {
 	return v.do("PutTask", func(e store.Engine) error { return e.PutTask(ctx, t) })
 }
 
+func (v *via) LetGo(task dap.TaskID) {
+	_ = v.do("LetGo", func(e store.Engine) error {
+		e.LetGo(task)
+		return nil
+	})
+}
+
 func (v *via) Tasks(ctx context.Context) ([]dap.TaskID, error) {
 	return one(v, "Tasks", func(e store.Engine) ([]dap.TaskID, error) { return e.Tasks(ctx) })
 }

@@ -1,0 +1,183 @@
+//go:build postgres
+
+package aggregator_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/database"
+	"github.com/starling-agg/starling/aggregator/helper"
+	"github.com/starling-agg/starling/aggregator/internal/party"
+	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
+	"github.com/starling-agg/starling/aggregator/keyset"
+	"github.com/starling-agg/starling/aggregator/status"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/disk/disktest"
+)
+
+// replica is one of two helpers in one process, on one database.
+type replica struct {
+	*helper.Helper
+	url string
+
+	mu     sync.Mutex
+	states int      // statements that asked how a task stands
+	opened []string // the terms of tasks that were opened
+}
+
+// replicas gives a pair, in place of its helper, two on one database; the leader comes to
+// the second.
+func (p *pair) replicas(schema *pgtest.Schema, dir string) (both [2]*replica) {
+	p.t.Helper()
+	write := func(name, text string) string {
+		name = filepath.Join(dir, name)
+		must(0, os.WriteFile(name, []byte(text), 0o600))
+		return name
+	}
+	_, _, err := database.Migrate(p.t.Context(), database.MigrateOptions{
+		Database: aggregator.Database{File: write("owner", schema.Owner), Schema: schema.Name, Service: schema.Role}})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	must(database.AddWrappingKey(filepath.Join(dir, "wrapping"), time.Now()))
+	p.helper.Close()
+	for i := range both {
+		r := new(replica)
+		opt := p.helperOpt
+		mem := disktest.NewMem(uint64(20 + i))
+		opt.FS, opt.Record, opt.Keys, opt.KeySchedule = mem, recordOn(mem), nil, &keyset.Schedule{}
+		opt.Database = &aggregator.Database{
+			File: write("service", schema.Service), Schema: schema.Name, Service: schema.Role, WrappingKeys: filepath.Join(dir, "wrapping"), Connections: 4,
+		}
+		opt.Observe.Transaction = func(name string, _ time.Duration, _ error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if name == "task-state" {
+				r.states++
+			}
+		}
+		opt.Provide = func(_ context.Context, _ aggregator.Form, made, terms []byte) (aggregator.Task, error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.opened = append(r.opened, string(terms))
+			t := p.task
+			t.Config, t.ID = made, dap.TaskID{}
+			return t, nil
+		}
+		if r.Helper, err = helper.New(p.t.Context(), opt); err != nil {
+			p.t.Fatal(err)
+		}
+		srv := httptest.NewServer(r.Handler())
+		p.t.Cleanup(srv.Close)
+		if i == 0 { // the second is the pair's, which closes it
+			p.t.Cleanup(func() { r.Close() })
+		}
+		r.url, both[i] = srv.URL, r
+	}
+	p.helper = both[1].Helper
+	h := both[1].Handler()
+	p.helperHandler.Store(&h)
+	return both
+}
+
+func (r *replica) step(t *testing.T) {
+	t.Helper()
+	if _, err := r.Step(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestReplicasHearOfTheRegistry: a task that one replica takes, changes or closes the other
+// knows of within the time that is stated, and at once where the leader asks; how tasks stand
+// is no statement a request.
+func TestReplicasHearOfTheRegistry(t *testing.T) {
+	schema, dir := pgtest.NewServer(t).Schema(t), t.TempDir() // which end after the pair
+	p := newPair(t, setup{})
+	p.leaderOpt.Provide = p.provider
+	both := p.replicas(schema, dir)
+	one, two := both[0], both[1]
+	in := p.another(nil)
+	in.Terms = []byte(`{"test":2}`)
+	there := func(r *replica, want int) {
+		t.Helper()
+		if a := p.call("GET", r.url, "tasks/"+p.id.Base64()+"/starling_progress", "", peerToken, nil); a.status != want {
+			t.Errorf("status %d, want %d", a.status, want)
+		}
+	}
+	if made, err := one.Add(t.Context(), in); err != nil || !made {
+		t.Fatalf("made %v, %v", made, err)
+	}
+	there(one, http.StatusOK)
+	there(two, http.StatusNotFound)
+	p.clock.advance(party.FollowEvery)
+	two.step(t)
+	there(two, http.StatusOK)
+
+	// Another, of which the leader asks the second before that has looked.
+	first := *p.kit
+	in = p.another(func(c *dap.TaskConfiguration) { c.TaskInfo = []byte("the second") })
+	for _, add := range []func(context.Context, *aggregator.Provision) (bool, error){one.Add, p.leader.Add} {
+		if _, err := add(t.Context(), in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := p.leader.Step(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if a := p.taskOf(dap.RoleLeader).Agreement; a.State != status.Agreed {
+		t.Errorf("agreement %+v", a)
+	}
+
+	// Other terms.
+	p.kit, p.cfg, p.id = &first, first.Config, first.ID
+	in = &aggregator.Provision{Task: p.kit.Aggregator(), Form: aggregator.Configuration, Made: p.cfg.Bytes(), Terms: []byte(`{"test":3}`), Source: aggregator.Typed, By: "alice"}
+	if now, err := one.Amend(t.Context(), in); err != nil || !now {
+		t.Errorf("amended: now %v, %v", now, err)
+	}
+	for _, r := range both {
+		p.clock.advance(party.FollowEvery)
+		r.step(t)
+		there(r, http.StatusOK)
+		if n := len(r.opened); n == 0 || r.opened[n-1] != `{"test":3}` {
+			t.Errorf("opened with %q", r.opened)
+		}
+	}
+
+	// The closing, of which neither has heard from its leader when the time for jobs is over.
+	job := func(r *replica) answer {
+		t.Helper()
+		body := p.initReq(p.kit.Inits(p.report(1, spoil{})), nil)
+		return p.create(r.url, dap.AggregationJobsResource, dap.MediaAggregationJobInitReq, peerToken, body)
+	}
+	two.mu.Lock()
+	before := two.states
+	two.mu.Unlock()
+	for range 10 {
+		if a := job(two); a.status != http.StatusCreated {
+			t.Fatalf("a job: status %d %s", a.status, a.body)
+		}
+	}
+	two.mu.Lock()
+	if n := two.states - before; n > 1 {
+		t.Errorf("10 jobs asked %d times how their task stands", n)
+	}
+	two.mu.Unlock()
+	if _, err := one.CloseTask(t.Context(), p.id, "bob", "over"); err != nil {
+		t.Fatal(err)
+	}
+	p.clock.advance(keyset.DefaultDelay + party.Fresh)
+	p.refused(job(two), problemOfClosed, http.StatusBadRequest)
+	tasks, err := two.Registered(t.Context())
+	if i := slices.IndexFunc(tasks, func(r status.Registered) bool { return r.Task == p.id.Base64() }); err != nil || i < 0 || tasks[i].Closed == nil || tasks[i].Closed.By != "bob" {
+		t.Errorf("registered: %+v, %v", tasks, err)
+	}
+}
