@@ -1,13 +1,16 @@
 package deploy
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
@@ -163,8 +166,9 @@ type shared struct {
 	collectorConfig []byte
 }
 
-// agreed is nil where there is no agreement.
-func (a *Aggregator) agreed() (*shared, error) {
+// agreed is nil where there is no agreement. parties are those of a task, by their roles,
+// whose invitations are not the agreement's.
+func (a *Aggregator) agreed(parties map[Role]*invitation.Invitation) (*shared, error) {
 	if !a.Agreement.used() {
 		return nil, nil
 	}
@@ -172,25 +176,116 @@ func (a *Aggregator) agreed() (*shared, error) {
 	if a.Role == dap.RoleHelper {
 		peer = LeaderRole
 	}
-	if _, err := a.Agreement.key(); err != nil {
+	key, err := a.Agreement.key()
+	if err != nil {
 		return nil, err
 	}
 	s := new(shared)
 	var f Faults
-	var err error
-	s.peer, s.other, err = a.Agreement.with(mine, peer)
-	f.Add("", err)
-	collector, err := a.Agreement.invited(CollectorRole)
-	f.Add("", err)
-	if a.Role == dap.RoleLeader && err == nil {
-		s.results, _, err = a.Agreement.with(mine, CollectorRole)
+	with := func(role Role, secret **invitation.Secret) *invitation.Invitation {
+		v, err := parties[role], error(nil)
+		if v == nil {
+			v, err = a.Agreement.invited(role)
+		}
+		if err == nil && secret != nil {
+			if *secret, err = key.Agree(string(mine), v); err != nil {
+				err = fmt.Errorf("agreement: with the %s: %w", role, err)
+			}
+		}
 		f.Add("", err)
+		return v
 	}
+	s.other = with(peer, &s.peer)
+	results := &s.results
+	if a.Role != dap.RoleLeader {
+		results = nil
+	}
+	collector := with(CollectorRole, results)
 	if err := f.All(); err != nil {
 		return nil, err
 	}
 	s.collectorConfig = collector.HPKE
 	return s, nil
+}
+
+// parties reads the invitations of the parties of one task, by their roles: what is each
+// one's is for whoever reads them to say.
+func (a *Aggregator) parties(list []Invited) (map[Role]*invitation.Invitation, error) {
+	if len(list) > 0 && !a.Agreement.used() {
+		return nil, errors.New("invitation: there is no [agreement], of whose key anything could follow")
+	}
+	all := make(map[Role]*invitation.Invitation)
+	for _, in := range list {
+		v, err := readInvitation(in.File)
+		if err != nil {
+			return nil, &InvitationError{in.File, err}
+		}
+		role := Role(v.Role)
+		if !slices.Contains(works[Role(a.Role.String())], role) {
+			return nil, &InvitationError{in.File, fmt.Errorf("it is a %s's, and a %s's task has none", role, a.Role)}
+		}
+		if all[role] != nil {
+			return nil, &InvitationError{in.File, fmt.Errorf("it is the second of a %s", role)}
+		}
+		if err := a.reaches(v); err != nil {
+			return nil, &InvitationError{in.File, err}
+		}
+		all[role] = v
+	}
+	return all, nil
+}
+
+// reaches says why a leader could not come to the party: it trusts the certificate of the
+// helper that it has joined, if that is the helper's own, and no other.
+func (a *Aggregator) reaches(v *invitation.Invitation) error {
+	if a.Role != dap.RoleLeader || Role(v.Role) != HelperRole {
+		return nil
+	}
+	joined, err := a.Agreement.invited(HelperRole)
+	if err == nil && !bytes.Equal(joined.Certificate, v.Certificate) {
+		err = errors.New("its certificate is not that of the helper that this leader has joined: with one that an authority vouches for, at both, it can have more than one helper")
+	}
+	return err
+}
+
+// read compares the invitations of a task with the fingerprints that their owners have read
+// out.
+func (t *Task) read(a *Aggregator, fingerprints []string) error {
+	all, err := a.parties(t.Invitations)
+	if err != nil {
+		return err
+	}
+	for i := range t.Invitations {
+		in := &t.Invitations[i]
+		v, err := readInvitation(in.File)
+		if err != nil {
+			return &InvitationError{in.File, err}
+		}
+		if in.id = v.ID(); all[Role(v.Role)].ID() != in.id || !slices.ContainsFunc(fingerprints, in.id.Is) {
+			return &InvitationError{in.File, fmt.Errorf("%w is not given, or differs: %s, its owner, reads it out to you", ErrFingerprint, v.Owner)}
+		}
+	}
+	return nil
+}
+
+// invitedBy reads the invitations of terms: each has to be the one whose fingerprint was
+// compared.
+func (a *Aggregator) invitedBy(list []invited) (map[Role]*invitation.Invitation, error) {
+	in := make([]Invited, len(list))
+	for i, w := range list {
+		in[i].File = a.named(w.File)
+	}
+	all, err := a.parties(in)
+	if err != nil {
+		return nil, err
+	}
+	for role, v := range all {
+		id := v.ID()
+		if !slices.ContainsFunc(list, func(w invited) bool { return w.ID == hex.EncodeToString(id[:]) }) {
+			return nil, fmt.Errorf("the invitation of the %s is another than the one that the task was added with: its fingerprint is %s now", role, id.Fingerprint())
+		}
+	}
+	return all, nil
 }
 
 // verifyKeyID is what both aggregators call the verification key that follows of their

@@ -150,6 +150,17 @@ type Task struct {
 	// Expected is how many reports may come; batches with more than twice as many are
 	// held. Default: the recipe's rate, as far as it states one.
 	Expected Expected `toml:"expected"`
+
+	// Invitations are those of the parties of this task, in place of the agreement's: of the
+	// other aggregator, of the collector. For a task that is added; see [Aggregator.NewTask].
+	Invitations []Invited `toml:"-"`
+}
+
+// An Invited party is one of a single task.
+type Invited struct {
+	// File is its invitation.
+	File string
+	id   invitation.ID // of the file, once its fingerprint was compared
 }
 
 // Expected is aggregator.Expectation as an operator writes it. It is each aggregator's
@@ -343,7 +354,7 @@ func (a *Aggregator) read() (*material, error) {
 	var err error
 	m.keys, err = a.readKeys()
 	f.Add("", err)
-	agreed, err := a.agreed()
+	agreed, err := a.agreed(nil)
 	f.Add("", err)
 	if agreed != nil && a.Role == dap.RoleLeader {
 		m.helper = agreed.other

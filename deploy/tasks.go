@@ -39,9 +39,13 @@ func (a *Aggregator) ofImport(m *material, err error) error {
 }
 
 // NewTask reads what a task is made of, for an aggregator that runs, or is opened, to add
-// it. It reads no secret: the aggregator does.
-func (a *Aggregator) NewTask(t *Task, by string) (*status.NewTask, error) {
+// it. It reads no secret: the aggregator does. fingerprints are what the owners of the
+// task's Invitations have read out.
+func (a *Aggregator) NewTask(t *Task, by string, fingerprints ...string) (*status.NewTask, error) {
 	if err := t.validateSource(); err != nil {
+		return nil, err
+	}
+	if err := t.read(a, fingerprints); err != nil {
 		return nil, err
 	}
 	form, made, err := t.source()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
@@ -31,6 +32,14 @@ type terms struct {
 	CollectorToken string       `json:"collector_token,omitempty"`
 	CollectorHPKE  string       `json:"collector_hpke,omitempty"`
 	Expected       *expectation `json:"expected,omitempty"`
+	Invitations    []invited    `json:"invitations,omitempty"`
+}
+
+// invited is an invitation by its file, whose bytes are pinned: another in its place is
+// refused.
+type invited struct {
+	File string `json:"file"`
+	ID   string `json:"id"` // in hexadecimal digits
 }
 
 type verifyKey struct {
@@ -61,6 +70,14 @@ func (a *Aggregator) terms(t *Task) ([]byte, error) {
 		}
 		out.VerifyKeys = append(out.VerifyKeys, w)
 	}
+	for _, v := range t.Invitations {
+		w := invited{ID: hex.EncodeToString(v.id[:])}
+		if err := a.name(v.File, &w.File); err != nil {
+			return nil, err
+		}
+		out.Invitations = append(out.Invitations, w)
+	}
+	slices.SortFunc(out.Invitations, func(a, b invited) int { return cmp.Compare(a.ID, b.ID) })
 	slices.SortFunc(out.VerifyKeys, func(a, b verifyKey) int { return cmp.Compare(a.ID, b.ID) })
 	if t.Expected != (Expected{}) {
 		out.Expected = &expectation{t.Expected.Reports, t.Expected.Units}
@@ -112,7 +129,11 @@ func (a *Aggregator) provide(_ context.Context, form aggregator.Form, made, writ
 	if err := d.Decode(&w); err != nil {
 		return out, fmt.Errorf("terms: %w", err)
 	}
-	agreed, err := a.agreed()
+	parties, err := a.invitedBy(w.Invitations)
+	if err != nil {
+		return out, err
+	}
+	agreed, err := a.agreed(parties)
 	if err != nil {
 		return out, err
 	}

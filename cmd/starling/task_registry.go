@@ -103,10 +103,13 @@ func taskAdd() *command {
 		short: "Add a task to a leader or helper, whether it runs or not",
 		long: `The task is kept in the aggregator's store, and takes reports at once where it runs. Add it at both aggregators, in either
 order: until both have it nothing is lost. The same add again is the same task. Where the configuration has an [agreement], keys and tokens
-follow from it; else name their files, which stay where they are.`,
+follow from it; else name their files, which stay where they are. --invitation is for a task with another helper, leader or collector than
+those that were joined: the file stays where it is, and is pinned.`,
 		examples: [][2]string{
 			{"starling task add --recipe clicks.starling leader.toml", "at the leader"},
 			{"starling task add --recipe clicks.starling helper.toml", "at the helper"},
+			{"starling task add --recipe other.starling --invitation cleo.invitation --fingerprint " + exampleFingerprint + " leader.toml",
+				"with another helper than the one that was joined"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			var t deploy.Task
@@ -116,13 +119,19 @@ follow from it; else name their files, which stay where they are.`,
 			flags.TextVar(&t.DAP, "dap", t.DAP, "the `DRAFT` that a task of others speaks")
 			flags.BoolVar(&t.Advertise, "advertise", false, "bring the task to the helper, which takes it if its [[taskprov]] allows that; for a task of others, at its leader")
 			termsOf(flags, &t)
+			var invitations, fingerprints several
+			flags.Var(&invitations, "invitation", "the invitation in this `FILE` is the other aggregator's or the collector's, for this task alone; may be given several times")
+			flags.Var(&fingerprints, "fingerprint", "what its owner has read out to you: `F`; one for each --invitation")
 			asJSON := flags.Bool("json", false, "print one JSON object")
 			return func(ctx context.Context, e *env, args []string) error {
 				f, err := oneAggregator("add", args)
 				if err != nil {
 					return err
 				}
-				in, err := f.config.NewTask(&t, whoami())
+				for _, file := range invitations {
+					t.Invitations = append(t.Invitations, deploy.Invited{File: file})
+				}
+				in, err := f.config.NewTask(&t, whoami(), fingerprints...)
 				if err != nil {
 					return ofInput(err, "starling task add --help")
 				}
