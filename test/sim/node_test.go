@@ -186,6 +186,9 @@ func (n *node) start() {
 	for attempt := 0; ; attempt++ {
 		l := &life{node: n, disk: n.disk, fail: new(disk.Failpoints)}
 		l.alive.Store(true)
+		if n.w.begin != nil {
+			n.w.begin(l) // before the faults, which go where it has its own
+		}
 		if n.arm != nil {
 			l.set(n.arm)
 			n.arm = nil
@@ -204,9 +207,6 @@ func (n *node) start() {
 			l.work()
 			n.life.Store(l)
 			n.w.logf("%s: up", n.name)
-			if n.w.up != nil {
-				n.w.up(l)
-			}
 			return
 		}
 		if err == nil {

@@ -129,7 +129,7 @@ type world struct {
 	// reach lays a way to the database of the helper's replicas for one life, and says how to
 	// cut it. nil where each node has a store of its own.
 	reach func(*life) (d *aggregator.Database, cut func())
-	up    func(*life) // is told of each life that has begun; may be nil
+	begin func(*life) // is told of each life before it is opened; may be nil
 	quiet func(bool)  // begins or ends what goes wrong at the database; may be nil
 	over  func()      // is called in the end; may be nil
 	// turn is called before each operation, and outage says whether the database is away, or
