@@ -88,8 +88,6 @@ var offered = []string{"client", "collector", "recipe", "dap", "vdaf", "dp", "si
 // name, each with the reason for which it is exported.
 var kept = map[string]string{
 	"aggregator/internal/payload.SweepFiles":               "it is for the start of a process that keeps its payload in files; none does yet",
-	"aggregator/internal/store/postgres.Store.BatchState":  "it is a leader's, which no product has on PostgreSQL yet",
-	"aggregator/internal/store/postgres.Store.Forgo":       "it is a leader's, which no product has on PostgreSQL yet",
 	"aggregator/internal/steady.DefaultAbsence":            "it is the default of an option, and says so",
 	"aggregator/internal/store/sqlite.FailNoiseAfterWrite": "its tests cut the power there, from outside",
 	"aggregator/internal/store/postgres.Vault.Rewrap":      "it is for the engine's keys, which no product has yet",

@@ -29,6 +29,9 @@ type Database struct {
 	// put back is found out; no backup of the database has it. Optional: without it nobody
 	// finds out.
 	Marks *Marks
+	// Objects has a leader's uploads that are too large for rows of the schema, 256 KiB that
+	// come at about one time; the same at all processes. Optional; without it all are rows.
+	Objects *Objects
 }
 
 // A KMS is a key management service that speaks as Amazon's does.
@@ -53,6 +56,30 @@ type Marks struct {
 	// Directory is one that all processes share: of one machine, or of a network file system
 	// on which a link to a name that is taken fails.
 	Directory string
+}
+
+// Objects are an S3 bucket, of any object storage that speaks S3's protocol, or a part of
+// one.
+type Objects struct {
+	// Endpoint is the URL of the store: https, or http on this machine. Required.
+	Endpoint string
+	// Region is the store's; many have one that they call us-east-1. Required.
+	Region string
+	// S3Bucket is its name; it has to be there. Required.
+	S3Bucket string
+	// Prefix stands before each object's name: folders, each with its slash. All who share
+	// the S3 bucket have another one. Optional.
+	Prefix string
+	// PathStyle puts the S3 bucket into the path, where it is not a name of the DNS.
+	PathStyle bool
+	// Credentials is a file in the format of ~/.aws/credentials, which is read for each
+	// request: what is replaced there needs no restart. Required.
+	Credentials string
+	// Profile is the one that is read of it; default "default".
+	Profile string
+	// TLSCA are the certificates, in a PEM file, of those who sign the store's. Optional; the
+	// machine's if not given.
+	TLSCA string
 }
 
 // DefaultSchema is the schema of a Database that names none.

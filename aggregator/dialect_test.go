@@ -35,10 +35,12 @@ var plan = daptest.Plan{
 }
 
 func TestMain(m *testing.M) {
-	os.Exit(daptest.Run(m, plan, func(d dap.Dialect, run func() int) int {
+	code := daptest.Run(m, plan, func(d dap.Dialect, run func() int) int {
 		speaks = d
 		return run()
-	}))
+	})
+	afterAll()
+	os.Exit(code)
 }
 
 // TestLeaderWithoutACommonKey: where draft 19 lets the helper say that it holds no such

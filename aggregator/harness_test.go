@@ -136,6 +136,13 @@ func recordOn(mem *disktest.Mem) disk.FS {
 	return disk.Sub(mem, "record")
 }
 
+// onDatabases, where it is set, has leader and helper of a pair stand on databases, and
+// afterAll ends what it began; see postgres_test.go.
+var (
+	onDatabases func(t testing.TB, p *pair)
+	afterAll    = func() {}
+)
+
 func newPair(t testing.TB, s setup) *pair {
 	t.Helper()
 	if s.mode == 0 {
@@ -188,6 +195,9 @@ func newPair(t testing.TB, s setup) *pair {
 	}
 	p.leaderOpt = leader.Options{Options: both(p.leaderURL, p.leaderKey, p.leaderFS), Patience: -1, BackOff: time.Minute, MaxBackOff: time.Hour}
 	p.helperOpt = helper.Options{Options: both(p.helperURL, p.helperKey, p.helperFS)}
+	if onDatabases != nil {
+		onDatabases(t, p)
+	}
 	if s.leader != nil {
 		s.leader(&p.leaderOpt)
 	}

@@ -203,9 +203,9 @@ type Options struct {
 	// no one else's either, and lies outside of FS, on another disk where there is one.
 	// Required.
 	Record FS
-	// Database is where several processes of one helper keep what they have together, keys
-	// included; each has an FS and a Record of its own. Default none: what the service has
-	// is in FS. A leader has none.
+	// Database is where several processes of one aggregator keep what they have together,
+	// keys included; each has an FS and a Record of its own. Default none: what the service
+	// has is in FS.
 	Database *Database
 	// DataKeyPeriod is how much time a data key is of; default a week, at least
 	// [MinDataKeyPeriod].

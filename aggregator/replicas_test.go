@@ -3,6 +3,7 @@
 package aggregator_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -19,31 +21,50 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 )
 
-// replicas is a leader, and two processes of its helper on one database, behind something
-// that spreads connections: all of them processes of the binary.
+// replicas is a deployment whose helper, and maybe leader, is two processes on a database
+// behind something that spreads connections: all of them processes of the binary.
 type replicas struct {
 	*testing.T
-	bin, dir string
-	server   *pgtest.Server
-	schema   *pgtest.Schema
-	helpers  [2]process
-	front    net.Listener
-	next     atomic.Uint64
+	bin, dir       string
+	server         *pgtest.Server
+	leader, helper *side
+	uploads        *atomic.Int64 // objects that the leaders have put
+	answer         string        // of each device
+}
+
+// side is one aggregator.
+type side struct {
+	role   string
+	schema *pgtest.Schema
+	two    [2]process
+	front  net.Listener
+	next   atomic.Uint64
+	closed atomic.Pointer[gate]
+}
+
+// gate keeps aggregation jobs from a side.
+type gate struct {
+	kept chan struct{} // closed once there is one
+	once sync.Once
+	open chan struct{} // closed when all goes on
 }
 
 // process is one that serves.
 type process struct {
 	config, public, local string
 	cmd                   *exec.Cmd
+	ended                 chan struct{} // closed when cmd has
 }
 
-func newReplicas(t *testing.T) *replicas {
+// newReplicas has two helpers, and two leaders or the one that deploy makes.
+func newReplicas(t *testing.T, leaders bool) *replicas {
 	r := &replicas{T: t, bin: filepath.Join(t.TempDir(), "starling"), dir: filepath.Join(t.TempDir(), "d")}
 	build := exec.Command("go", "build", "-o", r.bin, "../cmd/starling")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -51,27 +72,52 @@ func newReplicas(t *testing.T) *replicas {
 	}
 	a, err := deploy.Loopback()
 	r.ok(err)
+	var query recipe.Query = recipe.Count{}
+	if r.answer = "yes"; leaders { // whose uploads are to be large now and then
+		query, r.answer = recipe.Histogram{Length: 64, Chunk: 8}, "3"
+	}
 	rec, err := account.New(account.Options{
-		Name: "count", Query: recipe.Count{}, Leader: a.LeaderURL(), Helper: a.HelperURL(), MinBatch: 10, TimePrecision: 1,
+		Name: "replicas", Query: query, Leader: a.LeaderURL(), Helper: a.HelperURL(), MinBatch: 10, TimePrecision: 1,
 		Epsilon: recipe.Decimal{Coefficient: 30},
 	})
 	r.ok(err)
 	r.ok(deploy.Create(r.dir, rec, a))
-	address := a.Helper.Addr().String()
+	leader, helper := a.Leader.Addr().String(), a.Helper.Addr().String()
 	a.Close()
-	r.front, err = net.Listen("tcp", address)
-	r.ok(err)
-	t.Cleanup(func() { r.front.Close() })
-	go r.spread()
-
 	r.server = pgtest.NewServer(t)
-	r.schema = r.server.Schema(t)
-	r.write("secrets/database", r.schema.Service)
-	r.write("secrets/database.owner", r.schema.Owner)
-	for i := range r.helpers {
-		r.configure(i, address)
+	r.helper = r.newSide("helper", helper)
+	if leaders {
+		r.leader = r.newSide("leader", leader)
 	}
 	return r
+}
+
+// newSide writes the files of both processes, and spreads what comes to the address.
+func (r *replicas) newSide(role, address string) *side {
+	r.Helper()
+	s := &side{role: role}
+	var err error
+	s.front, err = net.Listen("tcp", address)
+	r.ok(err)
+	r.Cleanup(func() { s.front.Close() })
+	go s.spread()
+	schema := r.server.Schema(r.T)
+	s.schema = schema
+	r.write("secrets/database."+role, schema.Service)
+	r.write("secrets/database."+role+".owner", schema.Owner)
+	database := fmt.Sprintf("\n[database]\nfile = \"secrets/database.%[1]s\"\nowner = \"secrets/database.%[1]s.owner\"\n"+
+		"wrapping_keys = \"secrets/wrapping.%[1]s\"\nservice = %[2]q\nschema = %[3]q\n", role, schema.Role, schema.Name)
+	if role == "leader" {
+		r.write("secrets/objects", objectCredentials)
+		var o *aggregator.Objects
+		o, r.uploads = objectStorage(r.T, "secrets/objects")
+		database += fmt.Sprintf("\n[database.objects]\nendpoint = %q\nregion = %q\nbucket = %q\npath_style = true\ncredentials = %q\n",
+			o.Endpoint, o.Region, o.S3Bucket, o.Credentials)
+	}
+	for i := range s.two {
+		s.two[i] = r.configure(role, i, database)
+	}
+	return s
 }
 
 func (r *replicas) ok(err error) {
@@ -95,12 +141,12 @@ func (r *replicas) free() string {
 	return l.Addr().String()
 }
 
-// configure writes the file of one process of the helper.
-func (r *replicas) configure(i int, address string) {
+// configure writes the file of one process.
+func (r *replicas) configure(role string, i int, database string) process {
 	r.Helper()
-	b, err := os.ReadFile(filepath.Join(r.dir, deploy.HelperFile))
+	b, err := os.ReadFile(filepath.Join(r.dir, role+".toml"))
 	r.ok(err)
-	p := process{config: fmt.Sprintf("helper-%d.toml", i), public: r.free(), local: r.free()}
+	p := process{config: fmt.Sprintf("%s-%d.toml", role, i), public: r.free(), local: r.free()}
 	var text strings.Builder
 	section := ""
 	for line := range strings.Lines(string(b)) {
@@ -112,7 +158,7 @@ func (r *replicas) configure(i int, address string) {
 			}
 			section = key
 		case key == "data" || key == "record":
-			line = fmt.Sprintf("%s = \"helper-%d%s\"\n", key, i, map[string]string{"record": ".record"}[key])
+			line = fmt.Sprintf("%s = \"%s-%d%s\"\n", key, role, i, map[string]string{"record": ".record"}[key])
 		case key == "address" && section == "[public]":
 			line = fmt.Sprintf("address = %q\n", p.public)
 		case key == "address" && section == "[local]":
@@ -120,36 +166,60 @@ func (r *replicas) configure(i int, address string) {
 		}
 		text.WriteString(line)
 	}
-	fmt.Fprintf(&text, "\n[database]\nfile = \"secrets/database\"\nowner = \"secrets/database.owner\"\nwrapping_keys = \"secrets/wrapping\"\nservice = %q\nschema = %q\n", r.schema.Role, r.schema.Name)
-	r.write(p.config, text.String())
-	r.helpers[i] = p
+	r.write(p.config, text.String()+database)
+	return p
 }
 
 // spread hands each connection to the next process that takes it.
-func (r *replicas) spread() {
+func (s *side) spread() {
 	for {
-		from, err := r.front.Accept()
+		from, err := s.front.Accept()
 		if err != nil {
 			return
 		}
 		go func() {
 			defer from.Close()
-			for range r.helpers {
-				to, err := net.Dial("tcp", r.helpers[r.next.Add(1)%2].public)
+			for range s.two {
+				to, err := net.Dial("tcp", s.two[s.next.Add(1)%2].public)
 				if err != nil {
 					continue
 				}
 				defer to.Close()
 				go func() {
-					_, _ = io.Copy(to, from)
-					_ = to.Close()
+					_, _ = io.Copy(from, to)
+					_ = from.Close()
 				}()
-				_, _ = io.Copy(from, to)
+				s.hand(to, from)
 				return
 			}
 		}()
 	}
 }
+
+// hand copies what comes, jobs once the gate is open.
+func (s *side) hand(to, from net.Conn) {
+	b := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(b)
+		if g := s.closed.Load(); g != nil && bytes.Contains(b[:n], []byte("/aggregation_jobs")) {
+			g.once.Do(func() { close(g.kept) })
+			<-g.open
+		}
+		if _, failed := to.Write(b[:n]); failed != nil || err != nil {
+			return
+		}
+	}
+}
+
+// close closes the gate.
+func (s *side) close() *gate {
+	g := &gate{kept: make(chan struct{}), open: make(chan struct{})}
+	s.closed.Store(g)
+	return g
+}
+
+// open opens it again.
+func (s *side) open() { close(s.closed.Swap(nil).open) }
 
 // command runs the binary to its end.
 func (r *replicas) command(args ...string) (out string, err error) {
@@ -189,6 +259,7 @@ func (r *replicas) serve(p *process, role string) {
 	p.cmd.Stderr = &log
 	r.ok(p.cmd.Start())
 	cmd, ended := p.cmd, make(chan struct{})
+	p.ended = ended
 	go func() {
 		_ = cmd.Wait()
 		close(ended)
@@ -223,8 +294,8 @@ func tail(s string) string { return s[max(0, len(s)-4000):] }
 // send has reports sent, and acknowledged.
 func (r *replicas) send(n int) {
 	r.Helper()
-	args := append([]string{"send", "--any-keys", "--max-epsilon", "0", deploy.RecipeFile}, strings.Fields(strings.Repeat("yes ", n))...)
-	if out := r.done(args...); !strings.Contains(out, fmt.Sprintf("%d acknowledged", n)) {
+	args := append([]string{"send", "--any-keys", "--max-epsilon", "0", deploy.RecipeFile}, strings.Fields(strings.Repeat(r.answer+" ", n))...)
+	if out := r.done(args...); !strings.Contains(out, number(n)+" acknowledged") {
 		r.Fatalf("sent:\n%s", out)
 	}
 }
@@ -232,10 +303,10 @@ func (r *replicas) send(n int) {
 // lives is how many processes the helper's database holds alive.
 func (r *replicas) lives() (n int) {
 	r.Helper()
-	c, err := pgx.Connect(r.Context(), r.schema.Owner)
+	c, err := pgx.Connect(r.Context(), r.helper.schema.Owner)
 	r.ok(err)
 	defer c.Close(r.Context())
-	r.ok(c.QueryRow(r.Context(), "SELECT count(*) FROM "+pgx.Identifier{r.schema.Name, "replica"}.Sanitize()).Scan(&n))
+	r.ok(c.QueryRow(r.Context(), "SELECT count(*) FROM "+pgx.Identifier{r.helper.schema.Name, "replica"}.Sanitize()).Scan(&n))
 	return n
 }
 
@@ -243,8 +314,8 @@ func (r *replicas) lives() (n int) {
 // database, and every report counts once. Before, and between versions, each says what is
 // to be typed.
 func TestReplicas(t *testing.T) {
-	r := newReplicas(t)
-	one, two := &r.helpers[0], &r.helpers[1]
+	r := newReplicas(t, false)
+	one, two := &r.helper.two[0], &r.helper.two[1]
 	r.refused("starling migrate", "serve", "helper", one.config)
 	if out := r.done("migrate", one.config); !strings.Contains(out, ", was 0") {
 		t.Errorf("migrated: %s", out)
@@ -253,7 +324,7 @@ func TestReplicas(t *testing.T) {
 		t.Errorf("migrated again: %s", out)
 	}
 	r.refused("starling key wrapping", "serve", "helper", one.config)
-	r.done("key", "wrapping", "--out", "secrets/wrapping")
+	r.done("key", "wrapping", "--out", "secrets/wrapping.helper")
 	r.serve(one, "helper")
 	r.serve(two, "helper")
 
@@ -284,7 +355,7 @@ func TestReplicas(t *testing.T) {
 	step(40, func() { _ = two.cmd.Process.Kill() })
 	// A newer wrapping key wraps what there is, and the old one ends, while one serves.
 	was := r.done("key", "list", one.config)
-	r.done("key", "wrapping", "--out", "secrets/wrapping")
+	r.done("key", "wrapping", "--out", "secrets/wrapping.helper")
 	if out := r.done("key", "rewrap", one.config); strings.HasPrefix(out, "0 keys") {
 		t.Errorf("wrapped again: %s", out)
 	}
@@ -292,7 +363,7 @@ func TestReplicas(t *testing.T) {
 	if out := r.done("key", "rewrap", "--end", two.config); !strings.HasPrefix(out, "0 keys") || !strings.Contains(out, "ended: "+old) {
 		t.Errorf("ended: %s", out)
 	}
-	if files, err := os.ReadDir(filepath.Join(r.dir, "secrets/wrapping")); err != nil || len(files) != 1 {
+	if files, err := os.ReadDir(filepath.Join(r.dir, "secrets/wrapping.helper")); err != nil || len(files) != 1 {
 		t.Errorf("%v, %v", files, err)
 	}
 	if out := r.done("key", "list", one.config); !strings.Contains(out, old+": has ended\n") || !strings.Contains(out, ": the newest, wraps") {
@@ -313,15 +384,108 @@ func TestReplicas(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 	})
-	// From the second in which the first report came to the one after the last.
+	r.collect(begun, total)
+	r.know(total, one, two)
+}
+
+// collect demands that there are so many reports, from the second in which the first one came
+// to the one after the last.
+func (r *replicas) collect(begun time.Time, total int) {
+	r.Helper()
 	at := func(x time.Time) string { return x.UTC().Truncate(time.Second).Format(time.RFC3339) }
 	out := r.done("collect", "--timeout", "90s", "--from", at(begun), "--to", at(time.Now().Add(2*time.Second)), deploy.CollectorFile)
-	if !strings.Contains(out, fmt.Sprintf("%d reports from", total)) {
-		t.Errorf("%d reports were sent, and collected:\n%s", total, out)
+	if !strings.Contains(out, number(total)+" reports from") {
+		r.Errorf("%d reports were sent, and collected:\n%s", total, out)
 	}
-	for _, p := range []*process{one, two} {
-		if out := r.done("status", p.config); !strings.Contains(out, fmt.Sprintf("%d acknowledged = %d aggregated", total, total)) {
-			t.Errorf("%s says:\n%s", p.config, out)
+}
+
+// know demands that processes know of so many reports, all of them aggregated.
+func (r *replicas) know(total int, all ...*process) {
+	r.Helper()
+	for _, p := range all {
+		if out := r.done("status", p.config); !strings.Contains(out, number(total)+" acknowledged = "+number(total)+" aggregated") {
+			r.Errorf("%s says:\n%s", p.config, out)
 		}
 	}
+}
+
+// takeover is how soon another process has what a process had claimed that was killed.
+const takeover = 30 * time.Second
+
+// TestReplicasOfBoth: two processes serve a leader, on a database and an object storage, and
+// two its helper. One leader is killed with a job that the helper has not answered, and again
+// under load: no report that was acknowledged is lost, none counts twice, and the other one
+// takes the job over.
+func TestReplicasOfBoth(t *testing.T) {
+	r := newReplicas(t, true)
+	one, two := &r.leader.two[0], &r.leader.two[1]
+	for _, s := range []*side{r.leader, r.helper} {
+		r.refused("starling migrate", "serve", s.role, s.two[0].config)
+		r.done("migrate", s.two[0].config)
+		r.done("key", "wrapping", "--out", "secrets/wrapping."+s.role)
+		r.done("check", s.two[1].config)
+	}
+	r.serve(&r.helper.two[0], "helper")
+	r.serve(&r.helper.two[1], "helper")
+	r.serve(one, "leader")
+
+	begun := time.Now()
+	r.send(40)
+	for !strings.Contains(r.done("status", one.config), "40 acknowledged = 40 aggregated") {
+	}
+	g := r.helper.close()
+	r.send(40)
+	<-g.kept
+	r.serve(two, "leader")
+	_ = one.cmd.Process.Kill()
+	killed := time.Now()
+	r.helper.open()
+	for !strings.Contains(r.done("status", two.config), "80 acknowledged = 80 aggregated") {
+		if time.Since(killed) > takeover {
+			t.Fatalf("the job of a leader that was killed waits for %v:\n%s", time.Since(killed), r.done("status", two.config))
+		}
+	}
+	t.Logf("taken over after %v", time.Since(killed).Round(time.Millisecond))
+	r.serve(one, "leader")
+
+	const senders, times, each = 3, 4, 2000
+	var all sync.WaitGroup
+	first := make(chan struct{}, senders*times)
+	for range senders {
+		all.Go(func() {
+			for range times {
+				if out, err := r.command("send", "--any-keys", "--max-epsilon", "0", "--simulate", fmt.Sprint(each), deploy.RecipeFile); err != nil ||
+					!strings.Contains(out, number(each)+" acknowledged") {
+					t.Errorf("sent: %v\n%s", err, out)
+				}
+				first <- struct{}{}
+			}
+		})
+	}
+	<-first
+	_ = one.cmd.Process.Kill()
+	all.Wait()
+	if t.Failed() {
+		return
+	}
+	total := 80 + senders*times*each
+	r.collect(begun, total)
+	r.serve(one, "leader")
+	r.know(total, one, two, &r.helper.two[0], &r.helper.two[1])
+	if r.uploads.Load() == 0 {
+		t.Error("all uploads were small")
+	}
+	for _, p := range []*process{one, two} {
+		_ = p.cmd.Process.Signal(os.Interrupt)
+		<-p.ended
+	}
+	r.done("doctor", two.config) // in whose database all holds
+}
+
+// number writes a number below a million as the commands do.
+func number(n int) string {
+	if n < 1000 {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%d,%03d", n/1000, n%1000)
 }

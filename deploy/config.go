@@ -52,8 +52,8 @@ type Aggregator struct {
 	// disk. Default: Data with ".record" behind its name.
 	Record service.Path `toml:"record"`
 	// Engine is where rows are: "embedded", in Data, or "postgres", in a Database that any
-	// number of processes share, of which each has a Data and a Record of its own. Helpers
-	// only. Default "embedded".
+	// number of processes share, of which each has a Data and a Record of its own. Default
+	// "embedded".
 	Engine Engine `toml:"engine"`
 	// Database is where they are shared.
 	Database Database `toml:"database"`

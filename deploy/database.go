@@ -51,6 +51,10 @@ type Database struct {
 	// Marks is where all processes say how far the database has come, so that each notices
 	// when it is put back. Optional; without it nobody does.
 	Marks Marks `toml:"marks"`
+	// Objects is where uploads lie that are too large for a row, 256 KiB that come at about
+	// one time; the same at all processes. Leaders only. Optional; without it all uploads are
+	// rows.
+	Objects Objects `toml:"objects"`
 }
 
 // A KMS is a key management service that speaks as Amazon's does (AWS KMS), and gives its
@@ -71,6 +75,31 @@ type KMS struct {
 	// Profile is the part of the file that is read. Default "default".
 	Profile string `toml:"profile"`
 	// TLSCA are the certificates, in a PEM file, of those who sign the service's. Optional; the
+	// machine's if not given.
+	TLSCA service.Path `toml:"tls_ca"`
+}
+
+// Objects are a bucket of S3-compatible object storage, or a part of one.
+type Objects struct {
+	// Endpoint is the URL of the store, such as "https://s3.eu-central-1.amazonaws.com";
+	// https unless it stays on this machine. Required.
+	Endpoint string `toml:"endpoint"`
+	// Region is the store's; many have one that they call "us-east-1". Required.
+	Region string `toml:"region"`
+	// Bucket is the name of the S3 bucket, which has to be there, and keeps what was put until it
+	// is deleted. Required.
+	Bucket string `toml:"bucket"`
+	// Prefix stands before the names of all objects: folders, each with its slash. All
+	// that share the S3 bucket have another one.
+	Prefix string `toml:"prefix"`
+	// PathStyle puts the S3 bucket into the path of the URL, where it is not a name of the DNS.
+	PathStyle bool `toml:"path_style"`
+	// Credentials is a file in the format of ~/.aws/credentials, read for each request.
+	// Required.
+	Credentials service.Secret `toml:"credentials"`
+	// Profile is the one that is read of it. Default "default".
+	Profile string `toml:"profile"`
+	// TLSCA are the certificates, in a PEM file, of those who sign the store's. Optional; the
 	// machine's if not given.
 	TLSCA service.Path `toml:"tls_ca"`
 }
@@ -98,10 +127,21 @@ func (k *KMS) options() *aggregator.KMS {
 	return &aggregator.KMS{Endpoint: k.Endpoint, Region: k.Region, Keys: k.Keys, Credentials: string(k.Credentials), Profile: k.Profile, TLSCA: string(k.TLSCA)}
 }
 
+// options are nil where no store is named.
+func (o *Objects) options() *aggregator.Objects {
+	if *o == (Objects{}) {
+		return nil
+	}
+	return &aggregator.Objects{
+		Endpoint: o.Endpoint, Region: o.Region, S3Bucket: o.Bucket, Prefix: o.Prefix, PathStyle: o.PathStyle,
+		Credentials: string(o.Credentials), Profile: o.Profile, TLSCA: string(o.TLSCA),
+	}
+}
+
 // options are those of a process that serves.
 func (d *Database) options() *aggregator.Database {
 	return &aggregator.Database{File: string(d.File), Schema: d.Schema, WrappingKeys: string(d.WrappingKeys), Connections: d.Connections,
-		KMS: d.KMS.options(), Marks: d.Marks.options()}
+		KMS: d.KMS.options(), Marks: d.Marks.options(), Objects: d.Objects.options()}
 }
 
 // Marks are a place that no backup of the database has.
@@ -145,7 +185,6 @@ func (a *Aggregator) validateDatabase() error {
 		f.If(true, "engine: %q is none, want embedded or postgres", a.Engine)
 		return f.All()
 	}
-	f.If(a.Role != dap.RoleHelper, "engine: a leader keeps what it has in its own directory: leave it out")
 	f.If(d.File == "", "database.file: the file with a connection string is required")
 	f.If((d.Owner == "") != (d.Service == ""), "database.owner: it needs database.service, the name of the role in database.file, and that needs it")
 	if d.File != "" {
@@ -155,11 +194,18 @@ func (a *Aggregator) validateDatabase() error {
 	if d.KMS.used() {
 		f.Add("database.kms.", d.KMS.validate())
 	}
+	if o := &d.Objects; *o != (Objects{}) {
+		f.If(a.Role != dap.RoleLeader, "database.objects: a helper keeps no uploads: leave it out")
+		f.If(o.Endpoint == "", "database.objects.endpoint: the URL of the store is required")
+		f.If(o.Region == "", "database.objects.region: required; a store that has none usually takes us-east-1")
+		f.If(o.Bucket == "", "database.objects.bucket: the name of the S3 bucket is required")
+		f.If(o.Credentials == "", "database.objects.credentials: the file is required, in the format of ~/.aws/credentials")
+	}
 	return f.All()
 }
 
-// checkDatabase reads the files with connection strings, and has a key management service
-// wrap something.
+// checkDatabase reads the files with connection strings and credentials, and has a key
+// management service wrap something.
 func (a *Aggregator) checkDatabase() error {
 	var f Faults
 	for name, file := range map[string]service.Secret{"database.file: ": a.Database.File, "database.owner: ": a.Database.Owner} {
@@ -172,6 +218,9 @@ func (a *Aggregator) checkDatabase() error {
 		ctx, cancel := context.WithTimeout(context.Background(), tryTime)
 		defer cancel()
 		f.Add("database.kms: ", database.TryKMS(ctx, k))
+	}
+	if o := a.Database.Objects.options(); o != nil {
+		f.Add("database.", database.CheckObjects(o))
 	}
 	return f.All()
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/payload/objects"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres"
 	"github.com/starling-agg/starling/aggregator/internal/wrap"
 	"github.com/starling-agg/starling/dap"
@@ -94,6 +95,13 @@ func Restore(ctx context.Context, o RestoreOptions) (done Restored, err error) {
 	defer func() { err = errors.Join(err, place.Close()) }()
 	r, err := postgres.Restore(ctx, postgres.Options{Database: postgres.DatabaseOf(&o.Database), Role: o.Role, Party: o.Party, Marks: marks})
 	return Restored(r), err
+}
+
+// CheckObjects says what is wrong with object storage as it is configured, credentials
+// included. It asks nothing of the store.
+func CheckObjects(o *aggregator.Objects) error {
+	_, err := objects.Configured(o)
+	return err
 }
 
 // AddWrappingKey makes a wrapping key in a directory, which is made where it is missing, and

@@ -52,7 +52,7 @@ func (l *Leader) CloseTask(ctx context.Context, id dap.TaskID, by, why string) (
 
 // reportsWait says whether acknowledged reports of a task are to be verified.
 func (l *Leader) reportsWait(ctx context.Context, id dap.TaskID) (bool, error) {
-	if l.inbox.May(id) {
+	if l.intake.mayHave(id) {
 		return true, nil
 	}
 	counts, err := l.store.Counts(ctx, id)

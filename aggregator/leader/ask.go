@@ -93,8 +93,8 @@ func (l *Leader) exchange(ctx context.Context, w *work, step uint16, body []byte
 		sent.Location = w.Sent.Location
 	}
 	// Verification may have used up much of the lease; asking the helper gets one of its
-	// own.
-	if !known || w.Lease.Expires.Sub(l.opt.Clock.Now()) < l.opt.HelperTimeout+l.opt.Patience {
+	// own, unless it is renewed anyway.
+	if !known || !l.renews() && w.Lease.Expires.Sub(l.opt.Clock.Now()) < l.opt.HelperTimeout+l.opt.Patience {
 		if err := l.save(ctx, w, sent); err != nil {
 			return nil, err
 		}

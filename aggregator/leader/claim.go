@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/permit"
@@ -47,7 +48,9 @@ func (l *Leader) stepJob(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	w := &work{Job: claimed[0]}
+	released := l.keepClaim(ctx, *w.Job)
 	err = l.aggregate(ctx, w)
+	released()
 	l.busy.heard(w.Task, err, l.opt.Clock.Now())
 	if w.batch != nil {
 		w.batch.Close()
@@ -69,6 +72,35 @@ func (l *Leader) stepJob(ctx context.Context) (bool, error) {
 		return true, err
 	}
 	return true, l.unreturned.giveBack(ctx, func(ctx context.Context) error { return l.giveBack(ctx, w, err) })
+}
+
+// renews says whether claims are renewed: a lease alone does not cover the asking of the
+// helper.
+func (l *Leader) renews() bool { return l.opt.Lease < l.opt.HelperTimeout+l.opt.Patience }
+
+// keepClaim renews the claim of a job until it is released. Once the claim is another
+// worker's there is nothing more to renew, and what this one does is refused.
+func (l *Leader) keepClaim(ctx context.Context, j store.Job) (released func()) {
+	if !l.renews() {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var renewing sync.WaitGroup
+	renewing.Go(func() {
+		for l.sleep(ctx, l.opt.Lease/3) == nil {
+			err := l.store.RenewJob(ctx, &j, l.opt.Clock.Now().Add(l.opt.Lease))
+			if errors.Is(err, store.ErrStaleLease) {
+				return
+			}
+			if err != nil && ctx.Err() == nil {
+				l.opt.Log.Warn("the claim of a job could not be renewed", "task", j.Task, "why", err.Error())
+			}
+		}
+	})
+	return func() {
+		cancel()
+		renewing.Wait()
+	}
 }
 
 // aggregate takes a claimed job through the aggregation job at the helper.
@@ -149,7 +181,7 @@ var errSetAside = errors.New("leader: all of the job is set aside")
 // others go on; where the job was sent its request cannot be built without them.
 func (l *Leader) read(ctx context.Context, w *work) (err error) {
 	for {
-		if w.data, err = segment.OpenSlices(ctx, l.files, w.Slices); err == nil {
+		if w.data, err = segment.OpenSlices(ctx, l.intake.files(), w.Slices); err == nil {
 			return nil
 		}
 		gone := goneSlices(err)

@@ -3,8 +3,8 @@
 //
 // # Uploads
 //
-// An upload is acknowledged after its reports are durable in an append log, and opened
-// only when a worker claims them. Faults that only a key can tell (a share that does not
+// An upload is acknowledged after its reports are durable in an append log, or, with a
+// database, in an object that has a row, and opened only when a worker claims them. Faults that only a key can tell (a share that does not
 // open, a replay, a false proof) are found then, and counted as rejected.
 //
 // # Aggregation jobs
@@ -26,6 +26,14 @@
 // again from the reports and those answers. A helper that has lost the job, or says that
 // it is at another step, is told it again from the beginning, and the job goes on if it
 // answers as it did.
+//
+// # Replicas
+//
+// With a database any number of leaders share the work. One of them keeps in memory what is
+// about itself: which collections it has looked at, which uploads are under way. Uploads are
+// everybody's once they are acknowledged. A claim is renewed by the worker that has it; it
+// fences whatever a worker does whose claim has ended. Collections are driven by all: each
+// step has one outcome, whoever takes it, and the helper hears the same request from all.
 //
 // # Collections
 //

@@ -41,6 +41,11 @@ func (l *Leader) stepCollections(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	if len(pending) > 0 { // what another process was told to hold is not released here
+		if err := l.readHolds(ctx); err != nil {
+			return false, err
+		}
+	}
 	finished := false
 	l.sortByTime(pending)
 	ahead := make(map[dap.TaskID]bool) // tasks with correlated noise of which an earlier interval waits
@@ -60,6 +65,9 @@ func (l *Leader) stepCollections(ctx context.Context) (bool, error) {
 		done, err := l.drive(ctx, res, &n)
 		if n.behind {
 			ahead[res.Task] = false // what holds its batch may be of the same time, and comes first
+		}
+		if err != nil && l.ended(ctx, res) {
+			done, err = true, nil
 		}
 		switch {
 		case errors.Is(err, store.ErrUnknown) || ctx.Err() != nil:
@@ -94,6 +102,13 @@ func (l *Leader) stepCollections(ctx context.Context) (bool, error) {
 		}
 	}
 	return finished, nil
+}
+
+// ended says whether a collection, of which a step has failed, has its answer from another
+// process, or is deleted.
+func (l *Leader) ended(ctx context.Context, res *store.Resource) bool {
+	now, err := l.store.Resource(ctx, res.Kind, res.Task, res.ID)
+	return errors.Is(err, store.ErrNotFound) || err == nil && now.State != store.Pending
 }
 
 // correlated says whether a collection's noise leans on that of earlier intervals.
@@ -314,7 +329,7 @@ func (l *Leader) freeze(ctx context.Context, t *task.Task, res *store.Resource, 
 		return nil, false, nil
 	}
 	// Reports acknowledged before may still be in the log.
-	if _, err := l.sorter.Sort(ctx); segment.Blocks(err, t.ID) {
+	if _, err := l.intake.settle(ctx); segment.Blocks(err, t.ID) {
 		return nil, false, fmt.Errorf("acknowledged reports of the batch may be in a log: %w", err)
 	}
 	sel, waiting, err := l.store.Drain(ctx, res)
@@ -379,7 +394,7 @@ func (l *Leader) tooSmall(ctx context.Context, t *task.Task, res *store.Resource
 
 // quiet says whether no acknowledged report of a task is still to be verified.
 func (l *Leader) quiet(ctx context.Context, t *task.Task) (bool, error) {
-	if s := l.inbox.Stats(); s.InFlight > 0 || s.Unsorted > 0 {
+	if s := l.intake.unnamed(); s.InFlight > 0 || s.Unsorted > 0 {
 		return false, nil
 	}
 	counts, err := l.store.Counts(ctx, t.ID)

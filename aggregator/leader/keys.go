@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/payload"
@@ -16,7 +17,7 @@ import (
 // any more.
 func (l *Leader) stepKeys(ctx context.Context) (bool, error) {
 	worked, err := l.keys.Step(ctx, l.needsKey)
-	return worked, errors.Join(err, l.expire(ctx))
+	return worked, errors.Join(err, l.intake.expire(ctx))
 }
 
 // needsKey says how many acknowledged reports that are not folded yet were sealed to a
@@ -24,15 +25,15 @@ func (l *Leader) stepKeys(ctx context.Context) (bool, error) {
 func (l *Leader) needsKey(ctx context.Context, id uint8, _ time.Time) (why string, err error) {
 	// The uploads that were taken for the key are durable: sorted, they are all in slices. A
 	// log that is set aside because it is damaged keeps no key; its reports are lost already.
-	if _, err := l.sorter.Sort(ctx); err != nil {
+	if _, err := l.intake.settle(ctx); err != nil {
 		return "", err
 	}
-	if err := l.inbox.Err(); err != nil {
+	if err := l.intake.broken(); err != nil {
 		return "", fmt.Errorf("leader: what the log holds only a restart tells: %w", err)
 	}
 	l.moving.RLock() // or one might be looked for where it was
 	defer l.moving.RUnlock()
-	n, err := l.sealed.count(ctx, l.store, l.files, id)
+	n, err := l.sealed.count(ctx, l.store, l.intake.files(), id)
 	if n == 0 || err != nil {
 		return "", err
 	}
@@ -57,16 +58,19 @@ func (s *sealedTo) count(ctx context.Context, jobs store.Jobs, files payload.Sto
 		if len(some) == 0 {
 			break
 		}
+		before := cursor
 		cursor = after
 		for i := range some {
 			sum := some[i].Sum
 			keys, known := (*s)[sum]
 			if !known {
-				if keys, err = keysOf(ctx, files, some[i]); err != nil {
+				if keys, err = keysOf(ctx, jobs, files, some[i], before); err != nil {
 					return 0, err
 				}
 			}
-			next[sum] = keys
+			if keys != nil { // another slice may have the same reports, whole
+				next[sum] = keys
+			}
 			n += keys[id]
 		}
 	}
@@ -74,22 +78,38 @@ func (s *sealedTo) count(ctx context.Context, jobs store.Jobs, files payload.Sto
 	return n, nil
 }
 
-// keysOf counts the reports of a slice by key. One that is gone was folded meanwhile; one
-// that is damaged opens to nobody.
-func keysOf(ctx context.Context, files payload.Store, s segment.Slice) (map[uint8]uint64, error) {
-	reports, err := segment.OpenSlices(ctx, files, []segment.Slice{s})
-	switch {
-	case err != nil && goneSlices(err) != nil:
-		return nil, nil
-	case err != nil:
-		return nil, err
+// keysOf counts by key the reports of a slice, which is listed behind a cursor. One that is
+// not where it was may have been moved, maybe by another process, and is looked for again.
+// One that is listed no more was folded meanwhile; one that is damaged, or gone from where
+// it is listed, opens to nobody.
+func keysOf(ctx context.Context, jobs store.Jobs, files payload.Store, s segment.Slice, cursor int64) (map[uint8]uint64, error) {
+	for {
+		reports, err := segment.OpenSlices(ctx, files, []segment.Slice{s})
+		if err == nil {
+			defer reports.Close()
+			return countKeys(reports), nil
+		}
+		if goneSlices(err) == nil {
+			return nil, err
+		}
+		some, _, err := jobs.Slices(ctx, cursor, listed)
+		if err != nil {
+			return nil, err
+		}
+		i := slices.IndexFunc(some, func(x segment.Slice) bool { return x.Sum == s.Sum && x.TaskID == s.TaskID })
+		if i < 0 || some[i].Object == s.Object {
+			return nil, nil
+		}
+		s = some[i]
 	}
-	defer reports.Close()
+}
+
+func countKeys(reports *segment.Reports) map[uint8]uint64 {
 	keys := make(map[uint8]uint64)
 	for i := range reports.Len() {
 		if r, err := dap.ReadReport(reports.Report(i)); err == nil {
 			keys[r.Leader.ConfigID]++
 		}
 	}
-	return keys, nil
+	return keys
 }

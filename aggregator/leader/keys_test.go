@@ -103,7 +103,7 @@ func TestReportsInTheLogKeepTheirKey(t *testing.T) {
 	o.FS = mem
 	upload.Release()
 	l = begin()
-	if s := l.inbox.Stats(); s.ClosedLogs != 1 {
+	if s := l.intake.unnamed(); s.ClosedLogs != 1 {
 		t.Fatalf("the report is not in a log: %+v", s)
 	}
 	if k := keys(); k.State != status.KeyRetiring || k.Why != "1 acknowledged reports are not folded yet" {

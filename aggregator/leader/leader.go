@@ -12,9 +12,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/datakey"
 	"github.com/starling-agg/starling/aggregator/internal/edge"
 	"github.com/starling-agg/starling/aggregator/internal/lease"
-	"github.com/starling-agg/starling/aggregator/internal/lost"
 	"github.com/starling-agg/starling/aggregator/internal/party"
-	"github.com/starling-agg/starling/aggregator/internal/payload"
 	"github.com/starling-agg/starling/aggregator/internal/peer"
 	"github.com/starling-agg/starling/aggregator/internal/permit"
 	"github.com/starling-agg/starling/aggregator/internal/retire"
@@ -29,7 +27,6 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/watch"
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/internal/disk"
 )
 
 // Failpoints of this package: a crash at each must lose nothing and count nothing twice.
@@ -70,11 +67,7 @@ type Leader struct {
 	begun  time.Time
 	tasks  *task.Table
 	store  backend
-	local  store.Embedded // the same, where its files lie
-	files  payload.Store
-	inbox  *segment.Inbox
-	sorter *segment.Sorter
-	lost   *lost.Room
+	intake intake
 	steady *steady.Clock
 	srv    *edge.Server
 	engine rounds.Engine
@@ -109,7 +102,7 @@ type Leader struct {
 	moving     sync.RWMutex // held alone while slices are named elsewhere
 }
 
-// New opens the store and the inbox and provisions the tasks. Serve [Leader.Handler],
+// New opens the store and what takes uploads, and provisions the tasks. Serve [Leader.Handler],
 // call [Leader.Run] for the workers, and [Leader.Close] in the end.
 func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 	if err := opt.Validate(); err != nil {
@@ -137,85 +130,26 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 		}
 	}()
 	l.party, l.common = p, p.Common()
-	l.tasks, l.store, l.local, l.steady, l.book, l.keys, l.data, l.srv = p.Tasks, backend{p.Store, p.Leader}, p.Local, p.Steady, p.Book, p.Keys, p.Data, p.Server
+	l.tasks, l.store, l.steady, l.book, l.keys, l.data, l.srv = p.Tasks, backend{p.Store, p.Leader}, p.Steady, p.Book, p.Keys, p.Data, p.Server
 	l.routes()
 	l.begun = l.steady.Now()
 	l.room = room.Room{FS: opt.FS, Free: max(0, opt.Limits.MinFree), Backlog: uint64(max(0, opt.Limits.MaxBacklog))}
 	if err := l.readHolds(ctx); err != nil {
 		return nil, fmt.Errorf("leader: %w", err)
 	}
-	if err := l.openFiles(ctx); err != nil {
+	if err := l.openIntake(ctx); err != nil {
 		return nil, err
 	}
-	p.Local.KeepFree(l.room.Floor())
+	if p.Local != nil {
+		p.Local.KeepFree(l.room.Floor())
+	}
 	return l, l.readLevels(ctx)
-}
-
-// openFiles looks through what no row names and takes over the logs of earlier lives.
-func (l *Leader) openFiles(ctx context.Context) (err error) {
-	l.files = payload.OpenFiles(l.opt.FS)
-	most := l.opt.most()
-	waiting := &segment.Waiting{
-		FS: l.opt.FS, Inbox: inboxDir, Committer: l.store, Rows: l.store.Slices, MaxBytes: int(most.Bytes), MaxReports: most.Reports,
-	}
-	l.lost = &lost.Room{
-		FS: l.opt.FS, Newest: l.keys.Newest, Again: waiting.Holds, Failpoints: l.opt.Failpoints,
-	}
-	if err := l.lost.Open(ctx, l.store, l.opt.Log, slicesDir, runs); err != nil {
-		return fmt.Errorf("leader: %w", err)
-	}
-	aside, err := lost.List(l.opt.FS)
-	if err != nil {
-		return fmt.Errorf("leader: %w", err)
-	}
-	unnamed := make([]string, len(aside))
-	for i, f := range aside {
-		unnamed[i] = f.Name
-	}
-	counted := committer{l.store, func(reports int64) {
-		l.backlog.named.Add(reports)
-		l.wakeJobs()
-	}}
-	l.inbox, err = segment.OpenInbox(ctx, l.opt.FS, counted, segment.InboxOptions{
-		Dir: inboxDir, Unnamed: unnamed, MaxReport: int(l.opt.Limits.UploadBody), MaxInFlight: l.opt.Limits.InFlight,
-		JobBytes: int(most.Bytes), JobReports: most.Reports,
-		Log: disk.LogOptions{Clock: l.opt.Clock, Failpoints: l.opt.Failpoints, MaxRecord: 2 * int(l.opt.Limits.UploadBody)},
-	})
-	if err != nil {
-		return fmt.Errorf("leader: %w", err)
-	}
-	l.sorter, err = segment.NewSorter(l.inbox, segment.SorterOptions{
-		Dir: slicesDir, Lost: l.lost, Latency: l.opt.Latency, Logger: l.opt.Log,
-		MaxReports: most.Reports, MaxBytes: int(most.Bytes), Failpoints: l.opt.Failpoints,
-	})
-	if err != nil {
-		return errors.Join(fmt.Errorf("leader: %w", err), l.inbox.Close())
-	}
-	return nil
 }
 
 // A backend is the store, as far as a leader needs one of its own.
 type backend struct {
 	store.Base
 	store.Leader
-}
-
-// committer says when slices have been named.
-type committer struct {
-	segment.Committer
-	after func(reports int64)
-}
-
-func (c committer) CommitLog(ctx context.Context, log segment.Begun, s []segment.Slice, lost *segment.LogDamage, others []segment.Begun) error {
-	err := c.Committer.CommitLog(ctx, log, s, lost, others)
-	if err == nil {
-		reports := int64(0)
-		for i := range s {
-			reports += int64(s[i].Count)
-		}
-		c.after(reports)
-	}
-	return err
 }
 
 func (l *Leader) routes() {
@@ -233,17 +167,12 @@ func (l *Leader) routes() {
 const flushEvery = 5 * time.Second
 
 // Run sorts, aggregates and collects until the context ends, and then returns nil; or
-// until the state of the store or of the inbox is unknown, and then returns that error:
+// until the state of the store or of what takes uploads is unknown, and then returns that error:
 // only a restart tells what happened.
 func (l *Leader) Run(ctx context.Context) error {
 	r := lease.New(l.opt.Clock, l.opt.Log)
 	r.Go("agreement", min(l.opt.Idle, l.opt.Agree), l.partners.soon, l.agree)
-	r.Go("sorter", l.opt.Idle, nil, func(ctx context.Context) (bool, error) {
-		if err := l.sorter.Run(ctx); ctx.Err() == nil {
-			return false, err
-		}
-		return false, nil
-	})
+	l.intake.start(r)
 	for range l.opt.Limits.Jobs {
 		r.Go("aggregation jobs", l.opt.Idle, l.jobs, l.stepJob)
 	}
@@ -258,13 +187,6 @@ func (l *Leader) Run(ctx context.Context) error {
 	r.Go("data keys", datakey.Every, nil, l.party.StepDataKeys)
 	r.Go("helper", probeEvery, nil, l.probe)
 	r.Go("counts", flushEvery, nil, func(ctx context.Context) (bool, error) { return false, l.count(ctx) })
-	// A failed sync ends the inbox for good: what the disk has of it, only a restart tells.
-	r.Go("inbox", l.opt.Idle, nil, func(context.Context) (bool, error) {
-		if err := l.inbox.Err(); err != nil {
-			return false, fmt.Errorf("%w: %w", store.ErrUnknown, err)
-		}
-		return false, nil
-	})
 	select {
 	case <-ctx.Done():
 	case <-r.Done():
@@ -294,8 +216,7 @@ func (l *Leader) Step(ctx context.Context) (bool, error) {
 	if _, err := l.agree(ctx); err != nil {
 		return false, err
 	}
-	logs, err := l.sorter.Sort(ctx)
-	worked := logs > 0
+	worked, err := l.intake.settle(ctx)
 	if errors.Is(err, store.ErrUnknown) || ctx.Err() != nil {
 		return worked, err
 	}
@@ -340,7 +261,7 @@ func (l *Leader) Close() error {
 	if l.closed.Swap(true) {
 		return nil
 	}
-	return errors.Join(l.inbox.Close(), l.refused.flush(context.Background(), l.store), l.party.CloseStore())
+	return errors.Join(l.intake.close(), l.refused.flush(context.Background(), l.store), l.party.CloseStore())
 }
 
 // refusals counts reports refused at upload between two writes, so that a flood of bad

@@ -31,7 +31,11 @@ func (l *Leader) stepLeftover(ctx context.Context) (bool, error) {
 	if len(list) == 0 || err != nil {
 		return false, err
 	}
-	to := segment.ObjectName(slicesDir)
+	size := int64(0)
+	for i := range list {
+		size += list[i].Size()
+	}
+	to := l.intake.place(size)
 	places, err := l.move(ctx, to, list)
 	if err == nil && len(places) > 0 {
 		err = l.store.Move(ctx, places)
@@ -40,15 +44,16 @@ func (l *Leader) stepLeftover(ctx context.Context) (bool, error) {
 	case err == nil || errors.Is(err, store.ErrUnknown):
 		return err == nil && len(places) > 0, err
 	case errors.Is(err, payload.ErrFull), errors.Is(err, store.ErrNoRoom):
-		return false, segment.Remove(l.opt.FS, to) // later
+		return false, l.intake.discard(ctx, to) // later
 	}
-	return false, errors.Join(err, segment.Remove(l.opt.FS, to)) // nothing names the copy
+	return false, errors.Join(err, l.intake.discard(ctx, to)) // nothing names the copy
 }
 
 // move copies slices, but for those that are damaged or gone: the job that has one sets it
 // aside.
 func (l *Leader) move(ctx context.Context, to string, list []segment.Slice) (places []store.Place, err error) {
-	moved, err := segment.MoveSlices(ctx, l.files, l.files, to, list)
+	files := l.intake.files()
+	moved, err := segment.MoveSlices(ctx, files, files, to, list)
 	if gone := goneSlices(err); err != nil && gone != nil {
 		var rest []segment.Slice
 		for i := range list {
@@ -61,7 +66,7 @@ func (l *Leader) move(ctx context.Context, to string, list []segment.Slice) (pla
 		if list = rest; len(list) == 0 {
 			return nil, nil
 		}
-		moved, err = segment.MoveSlices(ctx, l.files, l.files, to, list)
+		moved, err = segment.MoveSlices(ctx, files, files, to, list)
 	}
 	if err != nil {
 		return nil, err

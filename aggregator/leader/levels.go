@@ -106,7 +106,7 @@ func (l *Leader) probe(ctx context.Context) (bool, error) {
 
 // Levels are how full the leader is.
 func (l *Leader) Levels() aggregator.Levels {
-	in := l.inbox.Stats()
+	in := l.intake.unnamed()
 	v := &l.levels
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -119,7 +119,7 @@ func (l *Leader) Levels() aggregator.Levels {
 	if v.err == nil && time.Since(v.read) > party.Stale {
 		out.Store = fmt.Errorf("the store has not answered for %v", time.Since(v.read).Round(time.Second))
 	}
-	if err := l.inbox.Err(); err != nil {
+	if err := l.intake.broken(); err != nil {
 		out.Store = fmt.Errorf("uploads fail until a restart: %w", err)
 	}
 	if free, known := disk.Free(l.opt.FS); known {
@@ -142,12 +142,7 @@ func (l *Leader) Readiness() service.Readiness {
 	for _, a := range []*service.Ability{&r.Take, r.Verify, &r.Release} {
 		a.Because(service.ReasonStore, now.Store)
 	}
-	if in := l.inbox.Stats(); in.ClosedLogs > 0 && l.opt.Clock.Now().Sub(in.Oldest) > party.Stale {
-		r.Verify.Because(service.ReasonStore, errors.New("acknowledged reports cannot be sorted; the log says why"))
-	}
-	if n := l.sorter.Stats().Damaged; n > 0 {
-		r.Verify.Because(service.ReasonStore, fmt.Errorf("acknowledged reports lie in %d logs that are damaged: starling doctor", n))
-	}
+	r.Verify.Because(service.ReasonStore, l.intake.behind())
 	switch err := l.room.Take(now.Backlog); {
 	case err == nil:
 	case errors.Is(err, room.ErrBacklog):

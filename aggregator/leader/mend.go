@@ -237,7 +237,7 @@ func (l *Leader) sentIDs(ctx context.Context, t *task.Task) (ids []dap.ReportID,
 		return nil, err
 	}
 	for _, f := range flights {
-		reports, err := segment.OpenSlices(ctx, l.files, f.Slices)
+		reports, err := segment.OpenSlices(ctx, l.intake.files(), f.Slices)
 		if err != nil {
 			return nil, fmt.Errorf("a job that was sent: %w", err)
 		}

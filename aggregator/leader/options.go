@@ -25,8 +25,9 @@ type Options struct {
 	// negative gives it back at once.
 	Patience time.Duration
 	// Lease is how long a claimed job belongs to its worker, once for the verification of
-	// one job and once more for asking the helper; default 5 minutes. It has to cover
-	// HelperTimeout and Patience.
+	// one job and once more for asking the helper; default 5 minutes, and it has to cover
+	// HelperTimeout and Patience. With a Database a worker renews its claims for as long as
+	// it lives, and Lease, default 20 s, is how long the jobs of one that died wait.
 	Lease time.Duration
 	// Latency is how long an acknowledged report may wait for company before its log is
 	// sorted; default 250 ms.
@@ -47,11 +48,15 @@ func (o *Options) Validate() error {
 	if o.Transport == nil {
 		o.Transport = http.DefaultTransport
 	}
+	lease, shortest := 5*time.Minute, cmp.Or(o.HelperTimeout, 60*time.Second)+cmp.Or(o.Patience, 20*time.Second)
+	if o.Database != nil {
+		lease, shortest = 20*time.Second, time.Second
+	}
 	for _, d := range []struct {
 		v *time.Duration
 		d time.Duration
 	}{
-		{&o.HelperTimeout, 60 * time.Second}, {&o.Patience, 20 * time.Second}, {&o.Lease, 5 * time.Minute},
+		{&o.HelperTimeout, 60 * time.Second}, {&o.Patience, 20 * time.Second}, {&o.Lease, lease},
 		{&o.Latency, 250 * time.Millisecond}, {&o.Agree, time.Minute}, {&o.BackOff, time.Second}, {&o.MaxBackOff, 5 * time.Minute},
 	} {
 		if *d.v == 0 {
@@ -63,8 +68,8 @@ func (o *Options) Validate() error {
 		return errors.New("leader: KeySchedule.Delay is for helpers")
 	case o.HelperTimeout < 0 || o.Lease < 0 || o.Latency < 0 || o.Agree < 0 || o.BackOff < 0 || o.MaxBackOff < 0:
 		return errors.New("leader: negative duration")
-	case o.Lease < o.HelperTimeout+o.Patience:
-		return errors.New("leader: Lease is shorter than HelperTimeout and Patience together")
+	case o.Lease < shortest:
+		return fmt.Errorf("leader: Lease is %v, want %v or more", o.Lease, shortest)
 	}
 	var err error
 	if o.Limits, err = o.Limits.ForTasks(o.Tasks); err == nil {

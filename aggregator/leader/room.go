@@ -22,7 +22,7 @@ type backlog struct{ named atomic.Int64 }
 
 // waiting is how many acknowledged reports are to be verified.
 func (l *Leader) waiting() uint64 {
-	return l.inbox.Stats().Reports + uint64(max(0, l.backlog.named.Load()))
+	return l.intake.unnamed().Reports + uint64(max(0, l.backlog.named.Load()))
 }
 
 // roomFor says whether an upload may be taken.

@@ -22,7 +22,7 @@ const askPeer = 3 * time.Second
 // Status is where the leader stands, and how far each task's helper says it is. It is an
 // error where uploads fail until a restart.
 func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
-	if err := l.inbox.Err(); err != nil {
+	if err := l.intake.broken(); err != nil {
 		return nil, fmt.Errorf("leader: uploads fail until a restart: %w", err)
 	}
 	if err := l.count(ctx); err != nil {
@@ -111,19 +111,19 @@ func (l *Leader) Standing(ctx context.Context) (*status.Status, error) {
 		DataKeys: l.data.Missing(), NoiseKeys: noise}, nil
 }
 
-// taskStatus is the store's, with what is acknowledged and still in the inbox.
+// taskStatus is the store's, with what is acknowledged and not named yet.
 func (l *Leader) taskStatus(ctx context.Context, t *task.Task, now time.Time) (*status.Task, error) {
 	retires, err := l.party.RetiresAt(ctx, t)
 	if err != nil {
 		return nil, err
 	}
 	for range 3 { // unless a log is sorted at this moment
-		before := l.inbox.Waiting(t.ID)
+		before := l.intake.unnamedOf(t.ID)
 		st, err := watch.Task(ctx, l.store, t, now, retires)
 		if err != nil {
 			return nil, err
 		}
-		if st.Counts.Unsorted = l.inbox.Waiting(t.ID); st.Counts.Unsorted == before {
+		if st.Counts.Unsorted = l.intake.unnamedOf(t.ID); st.Counts.Unsorted == before {
 			st.Counts.Acknowledged += before
 			st.Counts.Waiting += before
 			st.Total += before

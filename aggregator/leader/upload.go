@@ -23,7 +23,7 @@ import (
 // that were refused, in the order of the request.
 //
 // Step 7 of one report: from an upload of sealed shares, to an acknowledged entry in the
-// log.
+// log, or in an object that replicas share.
 func (l *Leader) postReports(r *edge.Request) error {
 	if r.Task.Upload.Set() && !r.Task.Upload.Bears(r.Request) {
 		return edge.Unauthorized()
@@ -49,7 +49,7 @@ func (l *Leader) postReports(r *edge.Request) error {
 		}
 		return err
 	}
-	defer buffer.Put(body) // the inbox has written what it keeps
+	defer buffer.Put(body) // the intake has written what it keeps
 	limits := dap.DefaultLimits()
 	limits.MaxReports = l.opt.Limits.UploadReports
 	reports, err := dap.Collect(dap.Reports(body, limits))
@@ -61,18 +61,17 @@ func (l *Leader) postReports(r *edge.Request) error {
 	leave := sync.OnceFunc(l.uploads.enter())
 	defer leave()
 	check := uploadCheck{l: l, t: r.Task, keys: keys, retired: state.Retired || !state.Closed.IsZero(), collected: make(map[dap.Time]bool)}
-	var refused []dap.ReportUploadStatus
-	entries := make([]segment.Entry, 0, len(reports))
+	codes := make([]dap.ReportError, len(reports))
+	entries, at := make([]segment.Entry, 0, len(reports)), make([]int, 0, len(reports))
 	for i := range reports {
 		m := &reports[i].Metadata
-		code, err := check.report(r, &reports[i])
-		if err != nil {
+		if codes[i], err = check.report(r, &reports[i]); err != nil {
 			return err
 		}
-		if code != 0 {
-			refused = append(refused, dap.ReportUploadStatus{ID: m.ID, Error: r.Task.Dialect.Said(code)})
+		if codes[i] != 0 {
 			continue
 		}
+		at = append(at, i)
 		entries = append(entries, segment.Entry{
 			TaskID: r.Task.ID, Bucket: uint64(m.Time), ReportID: m.ID, Report: reports[i].Bytes(), Life: keys.Life(),
 		})
@@ -80,17 +79,28 @@ func (l *Leader) postReports(r *edge.Request) error {
 	if err := l.opt.Failpoints.Hit(FailBeforeLog); err != nil {
 		return err
 	}
-	err = l.inbox.Put(r.Context(), entries)
+	late, err := l.intake.put(r.Context(), entries)
 	leave() // now, and not when the client has read the answer
 	if err != nil {
 		switch {
 		case errors.Is(err, segment.ErrBusy):
 			l.opt.Observe.Turned(aggregator.ShedMemory)
 			return edge.Overloaded(http.StatusServiceUnavailable)
-		case l.inbox.Err() != nil:
+		case l.intake.broken() != nil:
 			return edge.Down(err)
+		case errors.Is(err, store.ErrUnknown):
+			return edge.Later("it is not known whether the reports are kept: send them again", l.opt.Poll)
 		}
 		return err
+	}
+	for k, why := range late {
+		codes[at[k]] = dap.ReportError(why)
+	}
+	var refused []dap.ReportUploadStatus
+	for i, code := range codes {
+		if code != 0 {
+			refused = append(refused, dap.ReportUploadStatus{ID: reports[i].Metadata.ID, Error: r.Task.Dialect.Said(code)})
+		}
 	}
 	if len(refused) == 0 {
 		return r.Empty(http.StatusOK, 0)

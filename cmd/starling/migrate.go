@@ -13,13 +13,14 @@ import (
 func migrateCommand() *command {
 	return &command{
 		name: "migrate", args: "[--finish] [--json] CONFIG",
-		short: "Bring the database of a helper to this version",
+		short: "Bring the database of a leader or helper to this version",
 		long: `For engine = "postgres". It makes the schema where there is none, as the role in database.owner, or else in
 database.file, and applies the migrations that this version of starling has and the schema lacks. Processes of the version
 before go on meanwhile and afterwards, until they are replaced one by one. A migration that takes away what these need is
 applied with --finish alone, when none of them runs any more. Again is harmless.`,
 		examples: [][2]string{
 			{"starling migrate helper.toml", "before the first process of a new version is started"},
+			{"starling migrate leader.toml", "the same; leader and helper have a schema each"},
 			{"starling migrate --finish helper.toml", "after the last one of the old version has stopped"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
@@ -27,7 +28,7 @@ applied with --finish alone, when none of them runs any more. Again is harmless.
 			asJSON := flags.Bool("json", false, "print one JSON object")
 			return func(ctx context.Context, e *env, args []string) error {
 				if len(args) != 1 {
-					return failf(exitUsage, "starling migrate helper.toml", "name one configuration of a helper")
+					return failf(exitUsage, "starling migrate helper.toml", "name one configuration of a leader or helper")
 				}
 				files, err := loadAggregators("migrate", args)
 				if err != nil {

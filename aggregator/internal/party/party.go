@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"sync"
 	"time"
@@ -23,6 +24,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/datakey"
 	"github.com/starling-agg/starling/aggregator/internal/edge"
 	"github.com/starling-agg/starling/aggregator/internal/payload"
+	"github.com/starling-agg/starling/aggregator/internal/payload/objects"
 	"github.com/starling-agg/starling/aggregator/internal/permit"
 	"github.com/starling-agg/starling/aggregator/internal/steady"
 	"github.com/starling-agg/starling/aggregator/internal/store"
@@ -64,11 +66,15 @@ type Party struct {
 	Leader store.Leader  // the same, at a leader
 	Helper store.Helper  // the same, at a helper
 	Local  *sqlite.Store // the same, where it is the embedded engine; else nil
-	States *States
-	Steady *steady.Clock
-	Book   *agreement.Book
-	Keys   *keyset.Set
-	Data   *datakey.Set
+	// Shared is the same, where it is a database's; else nil. Objects has what is too large
+	// for its rows; nil where nothing is.
+	Shared  *postgres.Store
+	Objects payload.Store
+	States  *States
+	Steady  *steady.Clock
+	Book    *agreement.Book
+	Keys    *keyset.Set
+	Data    *datakey.Set
 
 	vaults   vaults
 	wrapping *keeper.Keeper // nil without a database
@@ -142,8 +148,16 @@ func (p *Party) openStore(ctx context.Context, o *Options) (err error) {
 		p.Local, p.Store, p.Leader, p.Helper = local, local, local, local
 		return nil
 	}
-	if o.Role != dap.RoleHelper {
-		return errors.New("a database is for a helper: a leader keeps what it has in its own directory")
+	switch _, err := o.FS.Stat(sqlite.DefaultFile); {
+	case err == nil:
+		return &aggregator.StoreError{Fault: aggregator.ForeignStore, Role: o.Role.String(),
+			Detail: "the data directory has the store of an aggregator without a database, which no database takes over"}
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	beside, err := openObjects(ctx, o.Database.Objects)
+	if err != nil {
+		return err
 	}
 	var marks payload.Store
 	if o.Database.Marks != nil {
@@ -159,17 +173,33 @@ func (p *Party) openStore(ctx context.Context, o *Options) (err error) {
 	database := postgres.DatabaseOf(o.Database)
 	database.Clock, database.Observe, database.Failpoints, database.Prefix = o.Clock, o.Observe.Transaction, o.Failpoints, "store"
 	rows, err := postgres.Open(ctx, postgres.Options{
-		Database: database, Role: o.Role, Party: o.Base, Clock: later{p}, Marks: marks,
+		Database: database, Role: o.Role, Party: o.Base, Clock: later{p}, Objects: beside, Marks: marks,
 		Keys: func(context.Context, datakey.Book) (postgres.Keys, error) { return later{p}, nil },
 	})
 	if err != nil {
 		return err
 	}
-	p.Store, p.Helper = rows, rows
+	p.Shared, p.Store, p.Leader, p.Helper, p.Objects = rows, rows, rows, rows, beside
 	if err := p.openVaults(ctx, rows, o.Database); err != nil {
 		return errors.Join(err, p.CloseStore())
 	}
 	return nil
+}
+
+// openObjects opens the object storage of uploads, and finds out whether it keeps the
+// contract of [payload]; nil where all are rows.
+func openObjects(ctx context.Context, o *aggregator.Objects) (payload.Store, error) {
+	if o == nil {
+		return nil, nil
+	}
+	s, err := objects.Configured(o)
+	if err != nil {
+		return nil, err
+	}
+	if err := payload.Probe(ctx, s, "probe/"); err != nil {
+		return nil, fmt.Errorf("object storage: %w", err)
+	}
+	return s, nil
 }
 
 // vaults are where keys are that replicas share; nil where they lie in directories.

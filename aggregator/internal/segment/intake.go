@@ -246,12 +246,8 @@ func (in *Intake) run(g *groupCommit) {
 // keep makes a group commit durable: first its object, where that is none of a row, and
 // then the rows that name it.
 func (in *Intake) keep(ctx context.Context, g *groupCommit) error {
-	stored := in.opt.Objects != nil && g.size >= in.opt.RowBytes
-	folder := RowFolder
-	if stored {
-		folder = objectFolder
-	}
-	name := ObjectName(strings.TrimSuffix(folder, "/"))
+	name := in.Place(g.size)
+	stored := !strings.HasPrefix(name, RowFolder)
 	parts, d, err := cutObject(name, g.entries, in.opt.JobBytes, in.opt.JobReports)
 	if err != nil {
 		return err
@@ -278,6 +274,16 @@ func (in *Intake) keep(ctx context.Context, g *groupCommit) error {
 		}
 	}
 	return nil
+}
+
+// Place names a new object of about that size in bytes, in the place where it belongs: a row,
+// or the payload store.
+func (in *Intake) Place(size int64) string {
+	folder := RowFolder
+	if in.opt.Objects != nil && size >= in.opt.RowBytes {
+		folder = objectFolder
+	}
+	return ObjectName(strings.TrimSuffix(folder, "/"))
 }
 
 // InFlight is how many bytes of reports are not durable yet.

@@ -1,6 +1,10 @@
 package store
 
-import "context"
+import (
+	"context"
+
+	"github.com/starling-agg/starling/aggregator/internal/segment"
+)
 
 // Files are those beside the rows that rows name.
 type Files interface {
@@ -16,6 +20,7 @@ type Files interface {
 
 // Embedded is what only an engine has whose files lie beside it and are its alone.
 type Embedded interface {
+	segment.Committer
 	// ForgetDamage ends the entry of a log in [Watch.Damages].
 	ForgetDamage(ctx context.Context, file string) error
 	// Copy copies the database between two transactions into a file beside it, whole and

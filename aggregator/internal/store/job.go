@@ -85,6 +85,9 @@ type Jobs interface {
 	// job of that location: jobs of the same reports make the same one there, and one of
 	// them alone may go on with it.
 	Shared(ctx context.Context, j *Job, location string) (bool, error)
+	// RenewJob extends the lease to expires if that is later, and leaves j as it is: a worker
+	// says so that it lives. It need not be durable.
+	RenewJob(ctx context.Context, j *Job, expires time.Time) error
 	// RetryJob gives the claim back, to be claimed again after the given time.
 	RetryJob(ctx context.Context, j *Job, after time.Time, why string) error
 	// QuarantineJob sets a job aside that can neither be finished nor retried; its reports

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/dap"
 )
 
@@ -63,16 +62,15 @@ type Hold struct {
 	Why    string
 }
 
-// A Leader takes reports from the log to their batches, and batches to their release,
-// which is one of [Releases]. Through its [segment.Committer] sorted logs name their
-// slices, of which [Jobs] are made.
+// A Leader takes reports from slices, of which [Jobs] are made, to their batches, and
+// batches to their release, which is one of [Releases]. Slices come through a
+// [segment.Committer], where the engine has logs, or a [segment.Acknowledger].
 type Leader interface {
-	segment.Committer
 	Jobs
 
 	// BatchState says whether a batch takes uploads. Closed is for ever; any other answer
-	// may be a second old, or stale by the time it is used: CommitLog and the commits
-	// decide.
+	// may be a second old, or stale by the time it is used: what names slices, and the
+	// commits, decide.
 	BatchState(ctx context.Context, task dap.TaskID, b Batch) (BatchState, error)
 	// AddRefused counts reports that were refused at upload.
 	AddRefused(ctx context.Context, task dap.TaskID, refused map[dap.ReportError]uint64) error

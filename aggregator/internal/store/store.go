@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/datakey"
+	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/vdaf"
 )
@@ -137,4 +138,5 @@ type Engine interface {
 	Base
 	Leader
 	Helper
+	segment.Committer
 }

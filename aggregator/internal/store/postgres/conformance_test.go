@@ -208,7 +208,7 @@ func openWith(t testing.TB, s *pgtest.Schema, change func(o *postgres.Options)) 
 var transactions = []string{
 	"take-off", "commit-job", "advance-job", "create-resource", "delete-resource", "fail-resource", "release", "put-task", "retire-task",
 	"sweep-task", "merge-runs", "merge-parts", "sum-tallies", "give-up",
-	"acknowledge", "claim-jobs", "save-sent", "retry-job", "quarantine-job", "park-job", "finish-job", "set-aside", "resume", "hold-task",
+	"acknowledge", "claim-jobs", "save-sent", "renew-job", "retry-job", "quarantine-job", "park-job", "finish-job", "set-aside", "resume", "hold-task",
 	"drain", "freeze", "bury-rows", "drop-tombstones", "move-slices",
 }
 

@@ -1,7 +1,6 @@
 // Package postgres keeps what one aggregator has in PostgreSQL, for any number of
 // replicas: all of [store.Engine] but logs, for which an aggregator has a [segment.Intake].
-// A helper may stand on it (package party opens it); a leader does not, for its upload
-// path writes logs. Package pgdb runs its transactions, and package pgtest its tests.
+// Package party opens it. Package pgdb runs its transactions, and package pgtest its tests.
 //
 // # Uploads
 //

@@ -336,8 +336,13 @@ func (s *Store) Move(ctx context.Context, places []store.Place) error {
 		}
 		for name, n := range into {
 			var row int64
-			if _, err := tx.One("put-object", []any{name, n, nil}, &row); err != nil {
-				return err
+			if !strings.HasPrefix(name, segment.RowFolder) {
+				_, err := tx.One("put-object", []any{name, n, nil}, &row)
+				if err != nil {
+					return err
+				}
+			} else if found, err := tx.One("take-object", []any{name, n}, &row); err != nil || !found {
+				return expect(found, err, "row of what was moved")
 			}
 			into[name] = row
 		}

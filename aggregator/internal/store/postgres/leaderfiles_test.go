@@ -4,6 +4,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -124,6 +125,37 @@ func TestMoveSlices(t *testing.T) {
 	l.left(0, 0)
 	l.counts(task, store.Counts{Acknowledged: 5, Aggregated: 5})
 	l.audit("")
+}
+
+// TestMoveToRow: what is left of an object is moved to a row, which goes with the last of it.
+func TestMoveToRow(t *testing.T) {
+	ctx := t.Context()
+	task, other := storetest.Task(t, dap.TimeInterval, 1), storetest.Task(t, dap.TimeInterval, 2)
+	l := newLeader(t, task, other)
+	if _, err := l.intakes[0].Put(ctx, append(entries(task, 10, 0, 2, 1000), entries(other, 10, 0, 2, 1000)...)); err != nil {
+		t.Fatal(err)
+	}
+	l.finish(l.one())
+	list, err := l.next().Leftover(ctx, time.Now().Add(time.Hour))
+	if is(t, err, nil); len(list) != 1 {
+		t.Fatalf("left are %+v", list)
+	}
+	const name = segment.RowFolder + "moved.obj"
+	moved, err := segment.MoveSlices(ctx, l.all[0].Payload(), l.all[1].Payload(), name, list)
+	is(t, err, nil)
+	places := []store.Place{{From: list[0], To: moved[0]}}
+	is(t, l.next().Move(ctx, places), nil)
+	is(t, l.next().Move(ctx, places), nil) // whose first answer was lost
+	l.audit("")
+	if j := l.claim(1); len(j) != 1 || j[0].Slices[0].Object != name {
+		t.Fatalf("claimed %+v", j)
+	} else {
+		l.finish(j[0])
+	}
+	l.left(0, 0)
+	if _, err := l.all[0].Payload().Size(ctx, name); !errors.Is(err, payload.ErrNotFound) {
+		t.Errorf("the row: %v", err)
+	}
 }
 
 // TestPayloadRows: rows are a payload store as any other.

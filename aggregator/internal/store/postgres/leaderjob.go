@@ -16,26 +16,6 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-var _ leases = (*Store)(nil)
-
-// leases is what a leader does with its jobs: [store.Jobs] but for logs, which are of one
-// machine.
-type leases interface {
-	ClaimJobs(ctx context.Context, now time.Time, lease time.Duration, n int, most store.Most, except ...dap.TaskID) ([]*store.Job, error)
-	SetAside(ctx context.Context, j *store.Job, slices []int, code dap.ReportError, why string) (*store.Job, error)
-	SaveSent(ctx context.Context, j *store.Job, s *store.Sent, expires time.Time) error
-	Shared(ctx context.Context, j *store.Job, location string) (bool, error)
-	RetryJob(ctx context.Context, j *store.Job, after time.Time, why string) error
-	QuarantineJob(ctx context.Context, j *store.Job, code dap.ReportError, why string) error
-	ParkJob(ctx context.Context, j *store.Job, why string, now time.Time) error
-	FinishJob(ctx context.Context, j *store.Job, c *store.Commit) error
-	Sent(ctx context.Context, task dap.TaskID) ([]store.JobInFlight, error)
-	Slices(ctx context.Context, cursor int64, n int) (slices []segment.Slice, next int64, err error)
-	Leftover(ctx context.Context, before time.Time) ([]segment.Slice, error)
-	Move(ctx context.Context, places []store.Place) error
-	Hurry(ctx context.Context, task dap.TaskID) error
-}
-
 // leased is the row of a claimed job.
 type leased struct {
 	row, task, bucket int64
@@ -225,6 +205,18 @@ func (l *leased) shared(tx *pgdb.Tx, location string) (bool, error) {
 	}
 	var one int
 	return tx.One("shared-job", []any{l.task, location, l.row}, &one)
+}
+
+// RenewJob extends a lease; see [store.Jobs]. A crash of the server may take it back, which
+// costs the worker its job.
+func (s *Store) RenewJob(ctx context.Context, j *store.Job, expires time.Time) error {
+	return outcome("renew-job", s.db.Pass(ctx, "renew-job", func(tx *pgdb.Tx) error {
+		n, err := tx.Exec("renew-job", j.ID, j.Lease.Token[:], expires.UnixNano())
+		if err == nil && n == 0 {
+			err = store.ErrStaleLease
+		}
+		return err
+	}))
 }
 
 // RetryJob gives a claim back; see [store.Leader].

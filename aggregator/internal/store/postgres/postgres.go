@@ -92,6 +92,7 @@ type Store struct {
 var (
 	_ store.Base      = (*Store)(nil)
 	_ store.Helper    = (*Store)(nil)
+	_ store.Leader    = (*Store)(nil)
 	_ store.Resources = (*Store)(nil)
 )
 

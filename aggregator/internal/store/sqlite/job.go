@@ -384,6 +384,18 @@ func shared(tx *database.Tx, l leased, location string) (bool, error) {
 	return tx.One("shared-job", []any{l.task, location, l.id}, &one)
 }
 
+// RenewJob implements [store.Jobs].
+func (s *Store) RenewJob(ctx context.Context, j *store.Job, expires time.Time) error {
+	return s.update(ctx, "renew-job", func(tx *database.Tx) error {
+		l, err := fence(tx, j)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec("renew-job", l.id, expires.UnixNano())
+		return err
+	})
+}
+
 // RetryJob implements [store.Jobs].
 func (s *Store) RetryJob(ctx context.Context, j *store.Job, after time.Time, why string) error {
 	return s.update(ctx, "retry-job", func(tx *database.Tx) error {

@@ -11,7 +11,7 @@ func TransactionNames() []string {
 		"keys-made", "ledger", "ledger-entry", "leftover", "levels", "live-files", "log-fate", "merge-runs", "move-slices",
 		"note-data-key", "note-keys", "open", "order", "park-job", "pending-resources", "put-task", "quarantine-job",
 		"register", "registration", "registrations", "release", "release-read", "releases-after", "reload-resource",
-		"renewed", "reseal", "resource", "resume", "retire-task", "retry-job", "runs-of-task", "save-sent", "save-time",
+		"renew-job", "renewed", "reseal", "resource", "resume", "retire-task", "retry-job", "runs-of-task", "save-sent", "save-time",
 		"seen-time", "sent", "set-aside", "shared-job", "shares", "shut-batches", "slices", "stuck", "sweep-task",
 		"tombstones", "totals", "unfinished-jobs",
 	}

@@ -29,6 +29,9 @@ import (
 //go:embed migrations/*.sql statements/*.sql
 var files embed.FS
 
+// DefaultFile is the database where options name no other.
+const DefaultFile = "store.db"
+
 // Options say where the store lives, and whose it is. FS, Record, Role and Party are
 // required.
 type Options struct {
@@ -45,7 +48,7 @@ type Options struct {
 	// Restoring, if set, ends a restore whose record was raised, in the database that was
 	// put back.
 	Restoring *Restoring
-	// File is the database; default "store.db".
+	// File is the database; default [DefaultFile].
 	File string
 	// Runs is the directory of the run files, the engine's own; default "runs".
 	Runs string
@@ -72,7 +75,7 @@ type Options struct {
 // Validate fills in defaults and says what is wrong.
 func (o *Options) Validate() error {
 	if o.File == "" {
-		o.File = "store.db"
+		o.File = DefaultFile
 	}
 	if o.Runs == "" {
 		o.Runs = "runs"

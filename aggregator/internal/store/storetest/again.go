@@ -23,7 +23,7 @@ func init() {
 // lost.
 var transactionOf = map[string]string{
 	"SaveTime": "save-time", "HoldTask": "hold-task", "Resume": "resume", "NoteDataKey": "note-data-key", "EndDataKey": "end-data-key",
-	"CommitLog": "commit-log", "ForgetLog": "forget-log", "SaveSent": "save-sent", "FinishJob": "finish-job", "Move": "move-slices",
+	"CommitLog": "commit-log", "ForgetLog": "forget-log", "SaveSent": "save-sent", "RenewJob": "renew-job", "FinishJob": "finish-job", "Move": "move-slices",
 	"QuarantineJob": "quarantine-job", "ParkJob": "park-job", "RetryJob": "retry-job", "Bury": "drop-tombstones", "Create": "create-resource",
 	"Drain": "drain", "Freeze": "freeze", "Release": "release", "Delete": "delete-resource", "Withdraw": "delete-resource",
 	"Fail": "fail-resource", "CommitJob": "commit-job", "Advance": "advance-job", "AddRefused": "add-refused", "Retire": "retire-task",
@@ -132,6 +132,10 @@ func testAskedAgain(t *testing.T, h Harness, lost bool) {
 	do("QuarantineJob", store.ErrStaleLease, func() error { return w.Store.QuarantineJob(ctx, j, dap.InvalidMessage, "why") })
 	j = claim()
 	do("ParkJob", store.ErrStaleLease, func() error { return w.Store.ParkJob(ctx, j, "why", w.Now) })
+	do("RenewJob", nil, func() error {
+		j = claim()
+		return w.Store.RenewJob(ctx, j, w.Now)
+	})
 	j = claim()
 	do("RetryJob", store.ErrStaleLease, func() error { return w.Store.RetryJob(ctx, j, w.Now, "why") })
 	reports, err := w.Store.Resume(ctx, []dap.TaskID{lead.ID}, false)

@@ -319,12 +319,21 @@ func testLeasesFence(t *testing.T, h Harness) {
 	if more := w.Claim(5); len(more) != 0 {
 		t.Fatalf("claimed while the lease was extended: %+v", more)
 	}
+	// And so does a worker that lives.
+	w.ok(w.Store.RenewJob(ctx, old[0], w.Now))
+	renewed := later.Add(30 * time.Second)
+	w.ok(w.Store.RenewJob(ctx, old[0], renewed))
 	w.Now = later
+	if more := w.Claim(5); len(more) != 0 {
+		t.Fatalf("claimed while the lease was renewed: %+v", more)
+	}
+	w.Now = renewed
 	fresh := w.Claim(5)
 	if len(fresh) != 1 || fresh[0].Lease.Attempts != 2 || fresh[0].Lease.Token == old[0].Lease.Token {
 		t.Fatalf("claimed after the lease ran out: %+v", fresh)
 	}
 	w.is(w.Store.SaveSent(ctx, old[0], &store.Sent{Accepted: []byte{1}}, w.Now), store.ErrStaleLease)
+	w.is(w.Store.RenewJob(ctx, old[0], w.Now.Add(time.Hour)), store.ErrStaleLease)
 	w.is(w.Store.RetryJob(ctx, old[0], w.Now, "x"), store.ErrStaleLease)
 	w.is(w.Store.QuarantineJob(ctx, old[0], dap.InvalidMessage, "x"), store.ErrStaleLease)
 	w.is(w.Store.FinishJob(ctx, old[0], w.CommitOf(task, old[0])), store.ErrStaleLease)

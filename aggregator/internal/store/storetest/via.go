@@ -148,6 +148,10 @@ func (v *via) Shared(ctx context.Context, j *store.Job, location string) (bool, 
 	return one(v, "Shared", func(e store.Engine) (bool, error) { return e.Shared(ctx, j, location) })
 }
 
+func (v *via) RenewJob(ctx context.Context, j *store.Job, expires time.Time) error {
+	return v.do("RenewJob", func(e store.Engine) error { return e.RenewJob(ctx, j, expires) })
+}
+
 func (v *via) RetryJob(ctx context.Context, j *store.Job, after time.Time, why string) error {
 	return v.do("RetryJob", func(e store.Engine) error { return e.RetryJob(ctx, j, after, why) })
 }

@@ -233,7 +233,7 @@ CREATE TABLE object (
   body   bytea -- of a small one; NULL where it lies in object storage
 );
 ALTER TABLE object ALTER COLUMN body SET STORAGE EXTERNAL; -- it is sealed, and read in parts
-GRANT SELECT, INSERT, DELETE ON object TO :service;
+GRANT SELECT, INSERT, UPDATE (slices), DELETE ON object TO :service;
 
 -- Reports of one task and bucket that wait, in one object. A job takes several, of several
 -- objects, and has their reports in the order of these rows.

@@ -43,14 +43,18 @@ var shared struct {
 
 // Run runs the tests of a binary, and ends its server.
 func Run(m *testing.M) int {
-	code := m.Run()
+	defer End()
+	return m.Run()
+}
+
+// End ends the server of a binary whose tests are over.
+func End() {
 	shared.Lock()
 	defer shared.Unlock()
 	if s := shared.server; s != nil && s.own != nil {
 		s.own.stop()
 		s.own.remove()
 	}
-	return code
 }
 
 // A Schema is a test's own. It is dropped when the test ends.

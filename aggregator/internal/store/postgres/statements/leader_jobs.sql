@@ -86,6 +86,9 @@ INSERT INTO answer (job, step, body) VALUES ($1, $2, $3)
 -- name: drop-answers
 DELETE FROM answer WHERE job = $1
 
+-- name: renew-job
+UPDATE job SET lease_expires = greatest(lease_expires, $3) WHERE id = $1 AND state = 0 AND lease_token = $2
+
 -- name: retry-job
 UPDATE job SET lease_token = NULL, lease_expires = NULL, not_before = $2, why = $3 WHERE id = $1
 

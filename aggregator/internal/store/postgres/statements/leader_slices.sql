@@ -11,6 +11,10 @@ WHERE (SELECT last FROM release WHERE release.task = p.task AND first IS NOT NUL
 -- name: put-object
 INSERT INTO object (name, slices, body) VALUES ($1, $2, $3) RETURNING id
 
+-- A row that was put has no slices.
+-- name: take-object
+UPDATE object SET slices = slices + $2 WHERE name = $1 AND body IS NOT NULL RETURNING id
+
 -- name: put-slices
 INSERT INTO slice (object, pieces, size, sum, task, bucket, reports, duplicates, came)
 SELECT $1, s.pieces, s.size, s.sum, s.task, s.bucket, s.reports, s.duplicates, s.came

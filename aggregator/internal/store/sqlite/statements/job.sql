@@ -53,6 +53,9 @@ SELECT body FROM answer WHERE job = ?1 ORDER BY step
 -- name: drop-answers
 DELETE FROM answer WHERE job = ?1
 
+-- name: renew-job
+UPDATE job SET lease_expires = max(lease_expires, ?2) WHERE id = ?1
+
 -- name: retry-job
 UPDATE job SET lease_token = NULL, lease_expires = NULL, not_before = ?2, why = ?3 WHERE id = ?1
 
