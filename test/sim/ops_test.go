@@ -388,9 +388,6 @@ func (w *world) trouble(on bool) {
 // do runs one operation and all checks; but none while a tour waits for its crash, for
 // until then it is the tour that has been checked without.
 func (w *world) do(op func(*world)) {
-	if w.turn != nil {
-		w.turn()
-	}
 	for _, n := range w.nodes() {
 		n.settle(w.rng)
 	}

@@ -54,7 +54,7 @@ type backed struct {
 	calm   atomic.Bool
 	now    atomic.Int64 // of the world, in microseconds
 	window atomic.Int32 // away, full or neither
-	until  time.Time    // it ends; of the bubble
+	until  atomic.Int64 // it ends, as now
 
 	mu    sync.Mutex // guards the rest
 	rng   *rand.Rand
@@ -116,6 +116,9 @@ func (b *backed) rewrite(sql string) string {
 	return strings.NewReplacer("now()", at, "clock_timestamp()", at, "current_setting('fsync', true)", "'on'").Replace(sql)
 }
 
+// outlast is how long what began in a window may take to hear of its end.
+const outlast = 2 * time.Minute
+
 // What a window is of: for some time no connection is had, or there is no room for what is
 // written.
 const (
@@ -134,7 +137,7 @@ func (b *backed) fate(sql string) databasetest.Fate {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch b.window.Load() {
+	switch b.kind() {
 	case away:
 		b.met["away"]++
 		return databasetest.LostBefore
@@ -192,18 +195,22 @@ func (b *backed) begin(l *life) {
 
 // opWindow begins a time in which the database is away, or full.
 func (b *backed) opWindow(w *world) {
-	if b.window.Load() == 0 {
-		b.window.Store(int32(away + w.rng.IntN(2)))
-		b.until = time.Now().Add(time.Duration(w.rng.Int64N(int64(2 * lease))))
-		w.logf("database: %s until %v", []string{away: "away", full: "full"}[b.window.Load()], b.until.Sub(w.start))
+	if b.kind() != 0 {
+		return
 	}
+	lasts := time.Duration(w.rng.Int64N(int64(2 * lease)))
+	b.until.Store(time.Now().Add(lasts).UnixMicro())
+	b.window.Store(int32(away + w.rng.IntN(2)))
+	w.logf("database: %s for %v", []string{away: "away", full: "full"}[b.window.Load()], lasts)
 }
 
-// turn is [world.turn].
-func (b *backed) turn() {
-	if b.window.Load() != 0 && !time.Now().Before(b.until) {
-		b.window.Store(0)
+// kind is that of the window which is open now, or 0. Whoever waits for the database may wait
+// for its end.
+func (b *backed) kind() int32 {
+	if b.now.Load() >= b.until.Load() {
+		return 0
 	}
+	return b.window.Load()
 }
 
 // opClock sets the clock of a replica, to and fro.
@@ -228,8 +235,10 @@ func replicated(seed uint64) config {
 func (b *backed) play(cfg config) *world {
 	b.t.Helper()
 	w := run(b.t, cfg, func(w *world) {
-		w.reach, w.begin, w.turn = b.reach, b.begin, b.turn
-		w.outage = func() bool { return b.window.Load() != 0 }
+		w.reach, w.begin = b.reach, b.begin
+		w.outage = func() bool { // and for what began before its end
+			return b.window.Load() != 0 && time.Now().UnixMicro() < b.until.Load()+outlast.Microseconds()
+		}
 		w.extra = []op{{1, b.opWindow, false}, {2, opClock, true}}
 		for _, n := range append([]*node{w.helper}, w.others...) {
 			n.clock.set = new(atomic.Int64)

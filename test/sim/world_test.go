@@ -132,9 +132,7 @@ type world struct {
 	begin func(*life) // is told of each life before it is opened; may be nil
 	quiet func(bool)  // begins or ends what goes wrong at the database; may be nil
 	over  func()      // is called in the end; may be nil
-	// turn is called before each operation, and outage says whether the database is away, or
-	// full: either may be nil.
-	turn    func()
+	// outage says whether the database is away, or full; may be nil.
 	outage  func() bool
 	extra   []op // of the world's own
 	client  *client.Client
