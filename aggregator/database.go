@@ -56,6 +56,8 @@ type Marks struct {
 	// Directory is one that all processes share: of one machine, or of a network file system
 	// on which a link to a name that is taken fails.
 	Directory string
+	// Objects are object storage in its place.
+	Objects *Objects
 }
 
 // Objects are an S3 bucket, of any object storage that speaks S3's protocol, or a part of

@@ -127,6 +127,16 @@ func (k *KMS) options() *aggregator.KMS {
 	return &aggregator.KMS{Endpoint: k.Endpoint, Region: k.Region, Keys: k.Keys, Credentials: string(k.Credentials), Profile: k.Profile, TLSCA: string(k.TLSCA)}
 }
 
+// validate says what is missing.
+func (o *Objects) validate() error {
+	var f Faults
+	f.If(o.Endpoint == "", "endpoint: the URL of the store is required")
+	f.If(o.Region == "", "region: required; a store that has none usually takes us-east-1")
+	f.If(o.Bucket == "", "bucket: the name of the S3 bucket is required")
+	f.If(o.Credentials == "", "credentials: the file is required, in the format of ~/.aws/credentials")
+	return f.All()
+}
+
 // options are nil where no store is named.
 func (o *Objects) options() *aggregator.Objects {
 	if *o == (Objects{}) {
@@ -149,6 +159,9 @@ type Marks struct {
 	// Directory is one that all processes share: of this machine, or of a network file
 	// system on which a link to a name that is taken fails.
 	Directory service.Path `toml:"directory"`
+	// Objects are object storage in its place: not those of uploads, but others that no
+	// backup has, either.
+	Objects Objects `toml:"objects"`
 }
 
 // options are nil where no place is named.
@@ -156,7 +169,7 @@ func (m *Marks) options() *aggregator.Marks {
 	if *m == (Marks{}) {
 		return nil
 	}
-	return &aggregator.Marks{Directory: string(m.Directory)}
+	return &aggregator.Marks{Directory: string(m.Directory), Objects: m.Objects.options()}
 }
 
 // RestoreDatabase takes a database that was put back for the aggregator's own; see
@@ -194,12 +207,14 @@ func (a *Aggregator) validateDatabase() error {
 	if d.KMS.used() {
 		f.Add("database.kms.", d.KMS.validate())
 	}
-	if o := &d.Objects; *o != (Objects{}) {
+	if d.Objects != (Objects{}) {
 		f.If(a.Role != dap.RoleLeader, "database.objects: a helper keeps no uploads: leave it out")
-		f.If(o.Endpoint == "", "database.objects.endpoint: the URL of the store is required")
-		f.If(o.Region == "", "database.objects.region: required; a store that has none usually takes us-east-1")
-		f.If(o.Bucket == "", "database.objects.bucket: the name of the S3 bucket is required")
-		f.If(o.Credentials == "", "database.objects.credentials: the file is required, in the format of ~/.aws/credentials")
+		f.Add("database.objects.", d.Objects.validate())
+	}
+	if m := &d.Marks; m.Objects != (Objects{}) {
+		f.If(m.Directory != "", "database.marks.directory: they lie in database.marks.objects: name one of the two")
+		f.If(m.Objects == d.Objects, "database.marks.objects: uploads lie there: give marks another bucket or prefix")
+		f.Add("database.marks.objects.", m.Objects.validate())
 	}
 	return f.All()
 }
@@ -219,8 +234,10 @@ func (a *Aggregator) checkDatabase() error {
 		defer cancel()
 		f.Add("database.kms: ", database.TryKMS(ctx, k))
 	}
-	if o := a.Database.Objects.options(); o != nil {
-		f.Add("database.", database.CheckObjects(o))
+	for name, o := range map[string]*Objects{"database.": &a.Database.Objects, "database.marks.": &a.Database.Marks.Objects} {
+		if o := o.options(); o != nil {
+			f.Add(name, database.CheckObjects(o))
+		}
 	}
 	return f.All()
 }

@@ -88,7 +88,7 @@ func Restore(ctx context.Context, o RestoreOptions) (done Restored, err error) {
 	if o.Database.Marks == nil {
 		return done, ErrNoMarks
 	}
-	marks, place, err := postgres.OpenMarks(o.Database.Marks)
+	marks, place, err := objects.Marks(ctx, o.Database.Marks)
 	if err != nil {
 		return done, err
 	}

@@ -161,7 +161,7 @@ func (p *Party) openStore(ctx context.Context, o *Options) (err error) {
 	}
 	var marks payload.Store
 	if o.Database.Marks != nil {
-		if marks, p.marks, err = postgres.OpenMarks(o.Database.Marks); err != nil {
+		if marks, p.marks, err = objects.Marks(ctx, o.Database.Marks); err != nil {
 			return err
 		}
 		defer func() {

@@ -1,13 +1,36 @@
 package objects
 
 import (
+	"context"
 	"crypto/x509"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/payload"
+	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/service"
 )
+
+// Marks opens the place of marks, and finds out whether it keeps the contract of [payload].
+func Marks(ctx context.Context, o *aggregator.Marks) (payload.Store, io.Closer, error) {
+	if o.Objects != nil {
+		s, err := Configured(o.Objects)
+		if err == nil {
+			err = payload.Probe(ctx, s, "probe/")
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("marks: %w", err)
+		}
+		return s, io.NopCloser(nil), nil
+	}
+	dir, err := disk.OS(o.Directory)
+	if err != nil {
+		return nil, nil, fmt.Errorf("marks: %w", err)
+	}
+	return payload.OpenFiles(dir), dir, nil
+}
 
 // Configured opens what an aggregator's options name. It asks nothing of the store yet.
 func Configured(o *aggregator.Objects) (*Store, error) {

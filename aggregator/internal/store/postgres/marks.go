@@ -14,7 +14,6 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/payload"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
-	"github.com/starling-agg/starling/internal/disk"
 )
 
 // marks say how far a database has come, in a place that no backup of it has, and that all
@@ -45,15 +44,6 @@ type marks struct {
 type told struct {
 	seq   uint64
 	total []byte
-}
-
-// OpenMarks opens the place of marks.
-func OpenMarks(o *aggregator.Marks) (payload.Store, io.Closer, error) {
-	dir, err := disk.OS(o.Directory)
-	if err != nil {
-		return nil, nil, fmt.Errorf("store: marks: %w", err)
-	}
-	return payload.OpenFiles(dir), dir, nil
 }
 
 // marksMagic opens the mark that says whose they are.
