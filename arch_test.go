@@ -22,7 +22,7 @@ const module = "github.com/starling-agg/starling"
 // floors, from the ground up: a package may import packages of its own wing and of lower
 // floors.
 var floors = [][]string{
-	{"internal/wire", "internal/faults"},
+	{"internal/wire", "internal/faults", "internal/pgserver"},
 	{"internal/disk", "sealed", "internal/endpoint", "internal/prose", "internal/outward", "internal/buffer"},
 	{"internal/service", "signed", "internal/binomial", "internal/body", "internal/draw", "internal/search"},
 	{"anonymity"},

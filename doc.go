@@ -40,6 +40,7 @@
 //	                   calculator  local  projection: what privacy costs
 //	internal/service   database  servicetest: configuration, logs, metrics, HTTP, start and stop
 //	internal/faults    all that is wrong with a file, at once
+//	internal/pgserver  servers of PostgreSQL of a program's own, for tests and benchmarks
 //	internal/buffer    memory for large messages, lent and taken back
 //	internal/body      bodies of requests from strangers, within a budget of memory
 //	internal/search    where a cost falls to a budget; internal/prose: words that fit a terminal

@@ -346,7 +346,15 @@ func (b *bench) examine(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("lab: %w", err)
 		}
-		b.rep.StoreMB.set(p.role, float64(size), 1, 1e-6)
+		stored := float64(size)
+		if p.rows != nil {
+			rows, err := p.rows.size()
+			if err != nil {
+				return err
+			}
+			stored += rows
+		}
+		b.rep.StoreMB.set(p.role, stored, 1, 1e-6)
 		begin := time.Now()
 		faults, err := config.Audit(ctx)
 		if err != nil || len(faults) > 0 {

@@ -18,9 +18,10 @@ import (
 // A benchParty is an aggregator of a benchmark, which runs or does not.
 type benchParty struct {
 	role   dap.Role
-	config string // file
-	child  *Child // nil: it does not run
-	peak   int64  // resident set in bytes, of all its lives
+	config string         // file
+	child  *Child         // nil: it does not run
+	rows   *benchDatabase // nil: they are in its directory
+	peak   int64          // resident set in bytes, of all its lives
 }
 
 func (p *benchParty) start(serve func(dap.Role, string) (*Child, error)) (err error) {
@@ -103,7 +104,10 @@ func (p *benchParty) use(ctx context.Context, client *http.Client) (u use, err e
 		return u, fmt.Errorf("status %d without the bytes that it has written", resp.StatusCode)
 	}
 	u.disk, u.known = diskBytes(p.child.PID)
-	return u, nil
+	if p.rows != nil {
+		err = p.rows.add(&u)
+	}
+	return u, err
 }
 
 // count fills in what both have used for a report, from one time to another.

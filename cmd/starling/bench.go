@@ -35,10 +35,12 @@ func benchEndToEnd() *command {
 		long: `Reports are made before the clock starts, as far as 512 MiB hold them; of more, the rest while others are uploaded. The clock
 stops when both aggregators have verified all. The client's work shares the machine with the two servers. Then all is collected,
 both stores are audited, and both servers started again. Bytes written are those that a server hands to its files, the database's
-log included; the disk's are the pages that the system wrote for them, where it says so.`,
+log included; the disk's are the pages that the system wrote for them, where it says so. With --engine postgres each has a server of PostgreSQL
+of its own, which the benchmark starts: its processor time and its write-ahead log count as theirs.`,
 		examples: [][2]string{
 			{"starling bench e2e --vdaf histogram --length 21 --seconds 10", "the lab's histogram"},
 			{"starling bench e2e --vdaf count --seconds 30 --json", "the smallest reports, for a program"},
+			{"starling bench e2e --vdaf count --reports 200_000 --engine postgres", "the same, in PostgreSQL"},
 			{"starling bench e2e --vdaf count --reports 10_000_000", "what many reports stored cost; an hour or so"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {

@@ -224,9 +224,8 @@ func (s *Store) saveAge(ctx context.Context, seen int64) error {
 		return err
 	}
 	// The word in the database may be a later one by now, of another age.
-	err = s.putAge(ctx, age, word)
-	if err == nil && age > keptAges {
-		err = s.marks.objects.Delete(ctx, s.marks.age(age-keptAges))
+	if err := s.putAge(ctx, age, word); err == nil && age > keptAges {
+		_ = s.marks.objects.Delete(ctx, s.marks.age(age-keptAges)) // one that stays does no harm
 	}
 	if fault := s.marks.fault(); fault != nil || ctx.Err() != nil {
 		return errors.Join(fault, ctx.Err())

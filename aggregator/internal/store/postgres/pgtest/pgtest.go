@@ -15,10 +15,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-)
 
-// admin is the superuser of servers that are started here.
-const admin = "admin"
+	"github.com/starling-agg/starling/internal/pgserver"
+)
 
 // roles are those of the tests: one owns tables, the other one is what replicas are. Their
 // password is for servers of others.
@@ -30,7 +29,7 @@ const (
 
 // A Server is where a test has its schema.
 type Server struct {
-	own    *server // nil where it is somebody's
+	own    *pgserver.Server // nil where it is somebody's
 	config *pgx.ConnConfig
 }
 
@@ -52,8 +51,8 @@ func End() {
 	shared.Lock()
 	defer shared.Unlock()
 	if s := shared.server; s != nil && s.own != nil {
-		s.own.stop()
-		s.own.remove()
+		s.own.Stop()
+		s.own.Remove()
 	}
 }
 
@@ -84,27 +83,27 @@ func New(t testing.TB) *Schema {
 // NewServer starts a server for one test, which may stop it. It keeps what it commits.
 func NewServer(t testing.TB) *Server {
 	t.Helper()
-	own, err := newServer(true)
+	own, err := pgserver.New(true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(own.remove)
-	s, err := own.serve()
+	t.Cleanup(own.Remove)
+	s, err := serveAt(own)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.own.stop() })
+	t.Cleanup(func() { s.own.Stop() })
 	return s
 }
 
 // Crash kills all processes of the server of NewServer with SIGKILL, and starts it again.
 func (s *Server) Crash(t testing.TB, meanwhile func()) {
 	t.Helper()
-	if err := s.own.kill(); err != nil {
+	if err := s.own.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	meanwhile()
-	if err := s.own.start(); err != nil {
+	if err := s.own.Start(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -113,14 +112,14 @@ func (s *Server) Crash(t testing.TB, meanwhile func()) {
 // commits is durable at both.
 func (s *Server) Standby(t testing.TB) *Server {
 	t.Helper()
-	own, err := s.own.follow()
+	own, err := s.own.Follow()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(own.remove)
-	t.Cleanup(func() { own.stop() })
+	t.Cleanup(own.Remove)
+	t.Cleanup(func() { own.Stop() })
 	b := &Server{own: own, config: s.config.Copy()}
-	b.config.Host = own.dir
+	b.config.Host = own.Dir
 	for _, sql := range []string{"ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"} {
 		if err := s.exec(sql); err != nil {
 			t.Fatal(err)
@@ -149,7 +148,7 @@ func (s *Server) Ask(t testing.TB, sql string) (n int) {
 // FailOver kills all processes of a server, for good, and has its standby take its place.
 func (s *Server) FailOver(t testing.TB, standby *Server) {
 	t.Helper()
-	err := s.own.kill()
+	err := s.own.Kill()
 	if err == nil {
 		err = standby.exec("SELECT pg_promote()")
 	}
@@ -182,29 +181,29 @@ func begin() (*Server, error) {
 		s := &Server{config: config}
 		return s, s.makeRoles()
 	}
-	own, err := newServer(false)
+	own, err := pgserver.New(false)
 	if err != nil {
 		return nil, err
 	}
-	s, err := own.serve()
+	s, err := serveAt(own)
 	if err != nil {
-		own.remove()
+		own.Remove()
 	}
 	return s, err
 }
 
 // serve starts a server that has no roles yet.
-func (own *server) serve() (*Server, error) {
-	if err := own.start(); err != nil {
+func serveAt(own *pgserver.Server) (*Server, error) {
+	if err := own.Start(); err != nil {
 		return nil, err
 	}
-	config, err := pgx.ParseConfig("host=" + own.dir + " port=5432 dbname=postgres user=" + admin)
+	config, err := pgx.ParseConfig("host=" + own.Dir + " port=5432 dbname=postgres user=" + pgserver.Admin)
 	if err != nil {
 		return nil, fmt.Errorf("pgtest: %w", err)
 	}
 	s := &Server{own: own, config: config}
 	if err := s.makeRoles(); err != nil {
-		own.stop()
+		own.Stop()
 		return nil, err
 	}
 	return s, nil

@@ -1,6 +1,8 @@
 //go:build unix
 
-package pgtest
+// Package pgserver runs servers of PostgreSQL of a program's own, for tests and benchmarks: they
+// listen on a socket in a directory of theirs, and end with the program.
+package pgserver
 
 import (
 	"bufio"
@@ -17,9 +19,13 @@ import (
 	"syscall"
 )
 
-// server is a PostgreSQL server that these tests started.
-type server struct {
-	dir   string
+// Admin is the role that may do all.
+const Admin = "admin"
+
+// A Server is one that this program started, or will.
+type Server struct {
+	// Dir has its socket, of port 5432, and its files.
+	Dir   string
 	args  []string
 	stdin io.Closer // its end is the server's
 	cmd   *exec.Cmd
@@ -27,34 +33,52 @@ type server struct {
 	ended chan struct{}
 }
 
-// newServer makes a server's files. sync says whether it keeps what it commits through a
-// loss of power.
-func newServer(sync bool) (s *server, err error) {
+// New makes a server's files. sync says whether it keeps what it commits through a loss of
+// power; settings are its own beside, each as name=value. The caller removes it.
+func New(sync bool, settings ...string) (s *Server, err error) {
 	dir, err := os.MkdirTemp("", "pg") // short: a socket's path has at most 107 bytes
 	if err != nil {
-		return nil, fmt.Errorf("pgtest: %w", err)
+		return nil, fmt.Errorf("pgserver: %w", err)
 	}
-	s = &server{dir: dir}
+	s = &Server{Dir: dir}
 	defer func() {
 		if err != nil {
-			s.remove()
+			s.Remove()
 		}
 	}()
 	if who := other(); who != nil {
 		if err := os.Chown(dir, int(who.Uid), int(who.Gid)); err != nil {
-			return nil, fmt.Errorf("pgtest: %w", err)
+			return nil, fmt.Errorf("pgserver: %w", err)
 		}
 	}
-	init := s.command("initdb", "-D", filepath.Join(dir, "data"), "-U", admin, "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C")
+	init := s.command("initdb", "-D", filepath.Join(dir, "data"), "-U", Admin, "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C")
 	if out, err := init.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("pgtest: initdb: %w\n%s", err, out)
+		return nil, fmt.Errorf("pgserver: initdb: %w\n%s", err, out)
 	}
 	s.args = []string{"-D", filepath.Join(dir, "data"), "-k", dir, "-c", "listen_addresses=", "-c", "max_connections=300",
 		"-c", "shared_buffers=32MB", "-c", "log_min_messages=warning"}
 	if !sync { // nor is asked to wait for a disk, unless a transaction does ask
 		s.args = append(s.args, "-c", "fsync=off", "-c", "full_page_writes=off", "-c", "synchronous_commit=off")
 	}
+	for _, set := range settings {
+		s.args = append(s.args, "-c", set)
+	}
 	return s, nil
+}
+
+// program is where a program of PostgreSQL's is: on the PATH, or where Debian has the newest.
+func program(name string) string {
+	if path, err := exec.LookPath(name); err == nil {
+		return path
+	}
+	newest, version := name, -1
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name) // nil where there is none
+	for _, path := range found {
+		if n, err := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path)))); err == nil && n > version {
+			newest, version = path, n
+		}
+	}
+	return newest
 }
 
 // other is the user that the server runs as, where the tests run as root.
@@ -76,32 +100,32 @@ func other() *syscall.Credential {
 	return nil // initdb says what is wrong
 }
 
-func (s *server) command(name string, args ...string) *exec.Cmd {
-	cmd := exec.Command(name, args...)
-	cmd.Dir = s.dir
+func (s *Server) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(program(name), args...)
+	cmd.Dir = s.Dir
 	// Its messages are in English, and nothing of the tests' environment connects it.
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
+	cmd.Env = []string{"PATH=" + filepath.Dir(program("postgres")) + ":" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
 	if who := other(); who != nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who}
 	}
 	return cmd
 }
 
-// start starts the server and waits until it takes connections.
-func (s *server) start() error {
+// Start starts the server and waits until it takes connections.
+func (s *Server) Start() error {
 	// The server ends when the pipe does, and that is with this process at the latest.
 	script := `postgres "$@" & pid=$!; cat >/dev/null; kill -QUIT $pid; wait $pid`
 	s.cmd = s.command("sh", append([]string{"-c", script, "sh"}, s.args...)...)
 	var err error
 	if s.stdin, err = s.cmd.StdinPipe(); err != nil {
-		return fmt.Errorf("pgtest: %w", err)
+		return fmt.Errorf("pgserver: %w", err)
 	}
 	stderr, err := s.cmd.StderrPipe()
 	if err != nil {
-		return fmt.Errorf("pgtest: %w", err)
+		return fmt.Errorf("pgserver: %w", err)
 	}
 	if err := s.cmd.Start(); err != nil {
-		return fmt.Errorf("pgtest: %w", err)
+		return fmt.Errorf("pgserver: %w", err)
 	}
 	ready, ended := make(chan struct{}), make(chan struct{})
 	s.ended = ended
@@ -122,23 +146,23 @@ func (s *server) start() error {
 		return nil
 	case <-ended:
 		_ = s.cmd.Wait()
-		return fmt.Errorf("pgtest: postgres ended:\n%s", &s.log)
+		return fmt.Errorf("pgserver: postgres ended:\n%s", &s.log)
 	}
 }
 
-// stop ends the server without a checkpoint.
-func (s *server) stop() {
+// Stop ends the server without a checkpoint.
+func (s *Server) Stop() {
 	_ = s.stdin.Close()
 	<-s.ended
 	_ = s.cmd.Wait()
 }
 
-// kill ends the server and all of its processes without a word to any of them: the one
+// Kill ends the server and all of its processes without a word to any of them: the one
 // that would clean up behind the others sleeps when they are killed.
-func (s *server) kill() error {
-	b, err := os.ReadFile(filepath.Join(s.dir, "data", "postmaster.pid"))
+func (s *Server) Kill() error {
+	b, err := os.ReadFile(filepath.Join(s.Dir, "data", "postmaster.pid"))
 	if err != nil {
-		return fmt.Errorf("pgtest: %w", err)
+		return fmt.Errorf("pgserver: %w", err)
 	}
 	line, _, _ := strings.Cut(string(b), "\n")
 	parent, err := strconv.Atoi(line)
@@ -146,15 +170,15 @@ func (s *server) kill() error {
 		err = syscall.Kill(parent, syscall.SIGSTOP)
 	}
 	if err != nil {
-		return fmt.Errorf("pgtest: the server's process: %w", err)
+		return fmt.Errorf("pgserver: the server's process: %w", err)
 	}
 	children, err := childrenOf(parent)
 	for _, pid := range append(children, parent) {
 		if killed := syscall.Kill(pid, syscall.SIGKILL); killed != nil && killed != syscall.ESRCH {
-			err = errors.Join(err, fmt.Errorf("pgtest: kill %d: %w", pid, killed))
+			err = errors.Join(err, fmt.Errorf("pgserver: kill %d: %w", pid, killed))
 		}
 	}
-	s.stop()
+	s.Stop()
 	return err
 }
 
@@ -162,7 +186,7 @@ func (s *server) kill() error {
 func childrenOf(parent int) (pids []int, err error) {
 	out, err := exec.Command("ps", "-eo", "pid=,ppid=").Output()
 	if err != nil {
-		return nil, fmt.Errorf("pgtest: ps: %w", err)
+		return nil, fmt.Errorf("pgserver: ps: %w", err)
 	}
 	for line := range strings.Lines(string(out)) {
 		var pid, of int
@@ -173,34 +197,35 @@ func childrenOf(parent int) (pids []int, err error) {
 	return pids, nil
 }
 
-func (s *server) remove() { _ = os.RemoveAll(s.dir) }
+// Remove removes the files of a server that does not run.
+func (s *Server) Remove() { _ = os.RemoveAll(s.Dir) }
 
-// follow makes a standby of a server that runs, which has all that is committed there.
-func (s *server) follow() (*server, error) {
+// Follow makes a standby of a server that runs, which has all that is committed there.
+func (s *Server) Follow() (*Server, error) {
 	dir, err := os.MkdirTemp("", "pg")
 	if err != nil {
-		return nil, fmt.Errorf("pgtest: %w", err)
+		return nil, fmt.Errorf("pgserver: %w", err)
 	}
-	b := &server{dir: dir}
+	b := &Server{Dir: dir}
 	for _, arg := range s.args {
-		b.args = append(b.args, strings.ReplaceAll(arg, s.dir, dir))
+		b.args = append(b.args, strings.ReplaceAll(arg, s.Dir, dir))
 	}
 	if who := other(); who != nil {
 		err = os.Chown(dir, int(who.Uid), int(who.Gid))
 	}
 	if err == nil {
 		copying := b.command("pg_basebackup", "-D", filepath.Join(dir, "data"), "-R", "-X", "stream", "-c", "fast", "--no-sync",
-			"-d", "host="+s.dir+" port=5432 user="+admin+" application_name=standby")
+			"-d", "host="+s.Dir+" port=5432 user="+Admin+" application_name=standby")
 		var out []byte
 		if out, err = copying.CombinedOutput(); err != nil {
-			err = fmt.Errorf("pgtest: pg_basebackup: %w\n%s", err, out)
+			err = fmt.Errorf("pgserver: pg_basebackup: %w\n%s", err, out)
 		}
 	}
 	if err == nil {
-		err = b.start()
+		err = b.Start()
 	}
 	if err != nil {
-		b.remove()
+		b.Remove()
 		return nil, err
 	}
 	return b, nil
