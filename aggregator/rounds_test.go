@@ -559,59 +559,61 @@ func TestRoundsTwins(t *testing.T) {
 // twice, and both segments have sent the job's request before the helper hears of it. When
 // one has come to its end, and the helper was not told to delete the job, the reports of
 // the other are replays: that the leader has not aggregated what the helper has not
-// either is no reason to set them aside. Framed as Janus frames, each has a job of its own,
+// either is no reason to set them aside, also where it has the job's name and asks for it by that. Framed as Janus frames, each has a job of its own,
 // and what is refused is refused in both.
 func TestRoundsTwinsRefused(t *testing.T) {
 	for _, liar := range []dap.Role{dap.RoleLeader, dap.RoleHelper} {
 		for _, kept := range []int{7, 0} {
-			t.Run(fmt.Sprintf("%v %d", liar, kept), func(t *testing.T) {
-				good := map[dap.ReportID]bool{}
-				p := newPair(t, inRounds(3, func(role dap.Role, step uint16, id dap.ReportID) bool {
-					return role == liar && step == 1 && !good[id]
-				}, setup{}))
-				asked, deleted := 0, ""
-				x := wire{judge: func(w http.ResponseWriter, s *said, _ func()) bool {
-					first := false
-					if s.method == "DELETE" {
-						first = deleted == "" || deleted == s.path
-						deleted = s.path
-					} else if s.step == 0 {
-						asked++
-						first = asked <= 2
+			for name, set := range map[string]setup{"at once": {}, "deferred": {helper: func(o *helper.Options) { o.Deferred = helper.Always }}} {
+				t.Run(fmt.Sprintf("%v %d %s", liar, kept, name), func(t *testing.T) {
+					good := map[dap.ReportID]bool{}
+					p := newPair(t, inRounds(3, func(role dap.Role, step uint16, id dap.ReportID) bool {
+						return role == liar && step == 1 && !good[id]
+					}, set))
+					asked, deleted := 0, ""
+					x := wire{judge: func(w http.ResponseWriter, s *said, _ func()) bool {
+						first := false
+						if s.method == "DELETE" {
+							first = deleted == "" || deleted == s.path
+							deleted = s.path
+						} else if s.step == 0 {
+							asked++
+							first = asked <= 2
+						}
+						if first {
+							w.WriteHeader(http.StatusServiceUnavailable)
+						}
+						return first
+					}}
+					p.wire(&x)
+					rs := p.reports(10)
+					for _, r := range rs[:kept] {
+						good[r.Metadata.ID] = true
 					}
-					if first {
-						w.WriteHeader(http.StatusServiceUnavailable)
-					}
-					return first
-				}}
-				p.wire(&x)
-				rs := p.reports(10)
-				for _, r := range rs[:kept] {
-					good[r.Metadata.ID] = true
-				}
-				p.accept(rs...)
-				p.step()
-				p.accept(rs...)
-				for range 8 {
+					p.accept(rs...)
 					p.step()
-					p.clock.advance(10 * time.Minute)
-				}
-				refused, replayed := uint64(10-kept), uint64(10)
-				if p.dialect.Framing == dap.Janus {
-					refused, replayed = 2*refused, uint64(kept)
-				}
-				c := p.leaderTask().Counts
-				if c.Aggregated != uint64(kept) || c.Rejected["vdaf_verify_error"] != refused || c.Rejected["report_replayed"] != replayed || c.Waiting > 0 {
-					t.Errorf("%+v, stuck %+v", c, p.leaderTask().Stuck)
-				}
-				if asked < 4 || deleted == "" {
-					t.Errorf("%d requests, deleted %q", asked, deleted)
-				}
-				if h := p.helperCounts(); h.Aggregated != uint64(kept) {
-					t.Errorf("the helper aggregated %d", h.Aggregated)
-				}
-				p.audit()
-			})
+					p.accept(rs...)
+					for range 8 {
+						p.step()
+						p.clock.advance(10 * time.Minute)
+					}
+					refused, replayed := uint64(10-kept), uint64(10)
+					if p.dialect.Framing == dap.Janus {
+						refused, replayed = 2*refused, uint64(kept)
+					}
+					c := p.leaderTask().Counts
+					if c.Aggregated != uint64(kept) || c.Rejected["vdaf_verify_error"] != refused || c.Rejected["report_replayed"] != replayed || c.Waiting > 0 {
+						t.Errorf("%+v, stuck %+v", c, p.leaderTask().Stuck)
+					}
+					if asked < 4 || deleted == "" {
+						t.Errorf("%d requests, deleted %q", asked, deleted)
+					}
+					if h := p.helperCounts(); h.Aggregated != uint64(kept) {
+						t.Errorf("the helper aggregated %d", h.Aggregated)
+					}
+					p.audit()
+				})
+			}
 		}
 	}
 }

@@ -90,6 +90,7 @@ func TestFound(t *testing.T) {
 		"a collection is deleted while its batch is being released":         211,
 		"of two correlated rounds asked for, the longer is looked at first": 150,
 		"a collection is deleted, and then asked for":                       6325,
+		"a job of some refused reports is over, and asked for by its name":  7714,
 		"a job is deleted, which the helper hears has failed":               3063,
 	} {
 		t.Run(name, func(t *testing.T) { try(t, draw(seed)) })

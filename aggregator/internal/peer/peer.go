@@ -213,7 +213,9 @@ func (c *Client) Ask(ctx context.Context, r Resource, id string, body []byte) (*
 	if id != "" {
 		reply, err := c.Poll(ctx, r, id, 0)
 		var refused *Refused
-		if !errors.As(err, &refused) || refused.Definite() {
+		// Of a resource at a later step the helper tells its last answer to whoever asks for it
+		// by the request.
+		if !errors.As(err, &refused) || refused.Definite() && refused.Problem.Type != dap.ProblemStepMismatch {
 			return reply, err
 		}
 	}
