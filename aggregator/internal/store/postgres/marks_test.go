@@ -289,3 +289,28 @@ func TestRestore(t *testing.T) {
 		refused(t, err, aggregator.OlderDatabase)
 	}
 }
+
+// TestRestoreTwice: a database that was restored, of which nothing was lost, is another one
+// than its backup of before; HPKE keys, which the backup may have and which were destroyed
+// since, are gone from it.
+func TestRestoreTwice(t *testing.T) {
+	h, s, with := marked(t, payloadtest.NewMem())
+	_, err := h.released(h.a, 1)
+	is(t, err, nil)
+	owner := connect(t, s, s.Owner)
+	owner.ok("INSERT INTO secret (purpose, name, wrapping, box, made) VALUES (1, 'one', 'key', 'box', 0), (2, 'two', 'key', 'box', 0)")
+	backup := s.Backup(t)
+	opt := options(s)
+	opt.Database.Connection = s.Service
+	with(&opt)
+	if done, err := postgres.Restore(t.Context(), opt); err != nil || done.Forgotten != 0 {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	is(t, reopen(t, s, with), nil)
+	var left string
+	if err := owner.QueryRow(t.Context(), "SELECT string_agg(name, ' ') FROM secret").Scan(&left); err != nil || left != "two" {
+		t.Errorf("secrets %q, %v", left, err)
+	}
+	s.PutBack(t, backup)
+	refused(t, reopen(t, s, with), aggregator.OlderDatabase)
+}
