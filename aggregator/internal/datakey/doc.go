@@ -29,6 +29,11 @@
 // newest of them [Open] fails with [ErrDamaged], for it would make new keys for a time
 // that has had one.
 //
+// # Keys of tasks
+//
+// What lies in a database of replicas is sealed under a key of its task, which is derived
+// from a data key and a secret of the task ([Key.Of]), and ends with either.
+//
 // # Files
 //
 //	data-keys/<serial>.key  one key each, for the owner's eyes only: magic, set, serial, begin, end, key, SHA-256

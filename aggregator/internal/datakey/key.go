@@ -21,6 +21,7 @@ import (
 const (
 	infoNoise = "starling data key noise v1"
 	infoShare = "starling data key share v1"
+	infoTask  = "starling data key task v1"
 )
 
 // SetID names all keys of one aggregator.
@@ -60,6 +61,19 @@ func (k *Key) expand(info string) []byte {
 
 // Noise is the key that draws of noise come from.
 func (k *Key) Noise() *noise.Key { return (*noise.Key)(k.expand(infoNoise)) }
+
+// Of is the key of one task for the time that k is of, from a secret of the task's: who
+// lacks either has nothing of it.
+func (k *Key) Of(task [32]byte, secret []byte) *Key {
+	own := &Key{Serial: k.Serial}
+	b, err := hkdf.Key(sha256.New, k.secret[:], secret, infoTask+string(task[:]), keySize)
+	if err != nil {
+		panic("datakey: internal error: " + err.Error()) // the length is fixed
+	}
+	copy(own.secret[:], b)
+	clear(b)
+	return own
+}
 
 // Wipe forgets the key, which is not used after it.
 func (k *Key) Wipe() { clear(k.secret[:]) }

@@ -186,9 +186,15 @@ type pass struct {
 func (p *Party) Bury(ctx context.Context) (bool, error) { return false, p.Store.Bury(ctx) }
 
 // StepDataKeys makes data keys that are due, and destroys those of a time of which nothing
-// can be released any more.
+// can be released any more; in a database it does the same for what the secrets of tasks lie
+// under.
 func (p *Party) StepDataKeys(ctx context.Context) (bool, error) {
-	return p.Data.Step(ctx, release.Needs(p.Store, p.Store, p.Tasks))
+	worked, err := p.Data.Step(ctx, release.Needs(p.Store, p.Store, p.Tasks))
+	if err != nil || p.Shared == nil {
+		return worked, err
+	}
+	more, err := p.Shared.StepSecrets(ctx)
+	return worked || more, err
 }
 
 // End is the end of each pass, the same at both services: needless files go, then stepKeys

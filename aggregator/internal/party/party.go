@@ -31,6 +31,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres"
 	"github.com/starling-agg/starling/aggregator/internal/store/sqlite"
 	"github.com/starling-agg/starling/aggregator/internal/task"
+	"github.com/starling-agg/starling/aggregator/internal/wrap"
 	"github.com/starling-agg/starling/aggregator/internal/wrap/keeper"
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/aggregator/keyset/vault"
@@ -174,13 +175,17 @@ func (p *Party) openStore(ctx context.Context, o *Options) (err error) {
 	database.Clock, database.Observe, database.Failpoints, database.Prefix = o.Clock, o.Observe.Transaction, o.Failpoints, "store"
 	rows, err := postgres.Open(ctx, postgres.Options{
 		Database: database, Role: o.Role, Party: o.Base, Clock: later{p}, Objects: beside, Marks: marks,
-		Keys: func(context.Context, datakey.Book) (postgres.Keys, error) { return later{p}, nil },
+		Wrapper: func(ctx context.Context) (wrap.Wrapper, error) { return p.openWrapping(ctx, o.Database) },
+		Keys:    func(context.Context, datakey.Book) (postgres.Keys, error) { return later{p}, nil },
 	})
 	if err != nil {
+		if p.wrapping != nil {
+			err = errors.Join(err, p.wrapping.Close())
+		}
 		return err
 	}
 	p.Shared, p.Store, p.Leader, p.Helper, p.Objects = rows, rows, rows, rows, beside
-	if err := p.openVaults(ctx, rows, o.Database); err != nil {
+	if err := p.openVaults(ctx, rows); err != nil {
 		return errors.Join(err, p.CloseStore())
 	}
 	return nil
@@ -205,19 +210,24 @@ func openObjects(ctx context.Context, o *aggregator.Objects) (payload.Store, err
 // vaults are where keys are that replicas share; nil where they lie in directories.
 type vaults struct{ hpke, data, signed vault.Vault }
 
-func (p *Party) openVaults(ctx context.Context, rows *postgres.Store, d *aggregator.Database) error {
+// openWrapping opens the keys that wrap what the database has, and tries the newest.
+func (p *Party) openWrapping(ctx context.Context, d *aggregator.Database) (wrap.Wrapper, error) {
 	keys, err := keeper.Open(ctx, d)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	p.wrapping = keys
 	if err := keys.Try(ctx); err != nil {
-		return fmt.Errorf("wrapping keys: %w", err)
+		return nil, fmt.Errorf("wrapping keys: %w", err)
 	}
+	return keys, nil
+}
+
+func (p *Party) openVaults(ctx context.Context, rows *postgres.Store) (err error) {
 	for purpose, into := range map[int]*vault.Vault{
 		postgres.PurposeHPKE: &p.vaults.hpke, postgres.PurposeData: &p.vaults.data, postgres.PurposeSigned: &p.vaults.signed,
 	} {
-		if *into, err = rows.Vault(ctx, postgres.VaultOptions{Purpose: purpose, Wrapper: keys}); err != nil {
+		if *into, err = rows.Vault(ctx, postgres.VaultOptions{Purpose: purpose, Wrapper: p.wrapping}); err != nil {
 			return err
 		}
 	}

@@ -224,7 +224,7 @@ func (a *auditor) batches(tx *pgdb.Tx, t *task) (map[int64]*auditBatch, error) {
 	err = tx.Each("audit-parts", []any{t.row}, func(r pgdb.Row) error {
 		var p partRow
 		var box, sum []byte
-		if err := p.scan(r, &p.key, &box, &sum); err != nil {
+		if err := p.scan(r, &p.key, &p.own, &box, &sum); err != nil {
 			return err
 		}
 		b := batches[p.batch]
@@ -236,7 +236,7 @@ func (a *auditor) batches(tx *pgdb.Tx, t *task) (map[int64]*auditBatch, error) {
 		if !bytes.Equal(sum, t.sum(&p, box)) {
 			a.add("%v", t.broken(&p))
 		} else if unknown == nil {
-			if _, err := t.open(a.s.keys, v, &p, box, sum); err != nil {
+			if _, err := t.open(taskKeys{a.s, t}, v, &p, box, sum); err != nil {
 				a.add("task %v %s: %v", t.id, t.call(p.of), err)
 			}
 		}
@@ -311,13 +311,26 @@ func (a *auditor) runs(tx *pgdb.Tx, t *task, sum *dap.Checksum) (ids uint64, err
 	}
 	var last []byte
 	twice := false
-	_, err = a.s.ascend(tx, t, rs, segment.AllIDs, func(id []byte) bool {
-		twice = twice || bytes.Equal(id, last)
-		last = id
-		sum.Add(dap.ReportID(id))
-		ids++
-		return true
-	})
+	h, err := a.s.hidden(t)
+	if err != nil {
+		return 0, err
+	}
+	// One that is in the clear and hidden too is seen by the number of all.
+	for _, own := range []bool{false, true} {
+		last = nil
+		_, err = a.s.ascend(tx, t, rs, own, segment.AllIDs, func(id []byte) bool {
+			twice = twice || bytes.Equal(id, last)
+			if last = id; own {
+				id = h.show(id)
+			}
+			sum.Add(dap.ReportID(id))
+			ids++
+			return true
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
 	if twice {
 		a.add("task %v: an id is in two runs", t.id)
 	}

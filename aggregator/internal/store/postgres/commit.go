@@ -98,7 +98,12 @@ func (s *Store) settle(ctx context.Context, id dap.TaskID, d *deed) error {
 			} else if !slices.Equal(once.verdict, verdict) {
 				return errors.New("a batch was closed, or reports were aggregated, while the commit was tried again: ask again")
 			}
-			if err := s.appendTo(tx, t, d, key, once); err != nil {
+			own, err := taskKeys{s, t}.of(key)
+			if err != nil {
+				return err
+			}
+			defer own.Wipe()
+			if err := s.appendTo(tx, t, d, own, once); err != nil {
 				return err
 			}
 			if err := d.write(tx, once.total); err != nil {
@@ -198,7 +203,7 @@ func (s *Store) appendTo(tx *pgdb.Tx, t *task, d *deed, key *datakey.Key, f *fol
 		}
 	}
 	if len(kept) > 0 {
-		if err := s.putRun(tx, t, ascending(kept)); err != nil {
+		if err := s.putRun(tx, t, kept); err != nil {
 			return err
 		}
 	}

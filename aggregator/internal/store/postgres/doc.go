@@ -68,9 +68,16 @@
 // # Shredding
 //
 // Deleted rows stay in versions, logs and backups. So what must be forgotten lies under
-// keys that are kept elsewhere, or wrapped by such a key in rows ([Vault]): a part, a kept share and noise name their data key, and
-// what clients sealed is under the daily HPKE key. A part is sealed under the key of the
-// time at which it came, which stays for as long as the part is there.
+// keys that are kept elsewhere, or wrapped by such a key in rows ([Vault]): a part, a kept
+// share and noise name their data key, and what clients sealed is under the daily HPKE key.
+// A part is sealed under the key of the time at which it came, which stays for as long as
+// the part is there.
+//
+// Each task has a secret besides, which goes when it is retired. A part and noise lie under
+// a key of both, a kept share under one of the secret, too, and the ids of runs and flights
+// are enciphered under it. Secrets lie under a root of the day. docs/data-model.md says what
+// that buys. A task of a schema of before gets its secret once no older program runs; what
+// was written until then says of itself that it is of the old form, and both are read.
 //
 // # Compatible services
 //

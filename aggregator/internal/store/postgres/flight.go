@@ -43,12 +43,13 @@ func (s *Store) takeOff(ctx context.Context, id dap.TaskID, ids []dap.ReportID, 
 			return nil, fmt.Errorf("store: random bytes: %w", err)
 		}
 	}
-	mine := ascending(ids)
 	for n := 0; ; n++ {
 		var busy bool
-		err := outcome("take-off", s.db.Pass(ctx, "take-off", func(tx *pgdb.Tx) (err error) {
-			busy, err = f.enter(tx, s, id, ids, mine)
-			return err
+		err := outcome("take-off", s.rooted(ctx, func() error {
+			return s.db.Pass(ctx, "take-off", func(tx *pgdb.Tx) (err error) {
+				busy, err = f.enter(tx, s, id, ids)
+				return err
+			})
 		}))
 		if err != nil || !busy {
 			return f, err
@@ -64,7 +65,7 @@ func (s *Store) takeOff(ctx context.Context, id dap.TaskID, ids []dap.ReportID, 
 }
 
 // enter is one look at the runs and flights of a task, in its turn.
-func (f *flight) enter(tx *pgdb.Tx, s *Store, id dap.TaskID, ids []dap.ReportID, mine []byte) (busy bool, err error) {
+func (f *flight) enter(tx *pgdb.Tx, s *Store, id dap.TaskID, ids []dap.ReportID) (busy bool, err error) {
 	t, err := live(tx, reading, id)
 	if err != nil {
 		return false, err
@@ -74,6 +75,21 @@ func (f *flight) enter(tx *pgdb.Tx, s *Store, id dap.TaskID, ids []dap.ReportID,
 	if err = expect(found, err, "turn of the task"); err != nil {
 		return false, err
 	}
+	if !t.own() { // it may have got its secret since, in that turn
+		if t, err = live(tx, reading, id); err != nil {
+			return false, err
+		}
+	}
+	// A flight of before the task had a secret has the ids as they are.
+	under, err := s.hidden(t)
+	if err != nil {
+		return false, err
+	}
+	mine := ids
+	if under != nil {
+		mine = under.hide(ids)
+	}
+	sorted := ascending(mine)
 	if _, err := tx.Exec("drop-expired-flights", t.row); err != nil {
 		return false, err
 	}
@@ -83,9 +99,19 @@ func (f *flight) enter(tx *pgdb.Tx, s *Store, id dap.TaskID, ids []dap.ReportID,
 	// Flights come before runs: the ids of one that ends in between are in the runs.
 	err = tx.Each("flights", []any{t.row}, func(r pgdb.Row) error {
 		var theirs []byte
-		err := r.Scan(&theirs)
-		busy = busy || meet(mine, theirs)
-		return err
+		var own bool
+		if err := r.Scan(&theirs, &own); err != nil {
+			return err
+		}
+		switch {
+		case own == t.own():
+			busy = busy || meet(sorted, theirs)
+		case own:
+			return t.unreadable()
+		default:
+			busy = busy || meet(ascending(ids), theirs)
+		}
+		return nil
 	})
 	if err != nil || busy {
 		return busy, err
@@ -95,7 +121,7 @@ func (f *flight) enter(tx *pgdb.Tx, s *Store, id dap.TaskID, ids []dap.ReportID,
 		return false, err
 	}
 	f.seen, f.due = seen, rs.plan() != nil
-	_, err = tx.Exec("put-flight", f.token[:], t.row, mine, int(flightTime/time.Second))
+	_, err = tx.Exec("put-flight", f.token[:], t.row, sorted, t.own(), int(flightTime/time.Second))
 	return false, err
 }
 

@@ -26,11 +26,24 @@ func (s *Store) Kept(ctx context.Context, kind store.Kind, id dap.TaskID, resour
 			return err
 		}
 		var to []byte
-		found, err := tx.One("find-kept", []any{r.row}, &k.Key, &to, &k.Asked, &k.Peer, &k.Box)
-		if err = expect(found, err, "noised share"); err == nil {
-			k.To = [32]byte(to)
+		var own bool
+		found, err := tx.One("find-kept", []any{r.row}, &k.Key, &to, &k.Asked, &k.Peer, &k.Box, &own)
+		if err = expect(found, err, "noised share"); err != nil {
+			return err
 		}
-		return err
+		k.To = [32]byte(to)
+		if !own {
+			return nil
+		}
+		key, err := s.expand(t, domainTaskKept, 32)
+		if err != nil {
+			return err
+		}
+		defer clear(key)
+		if k.Box, err = aead(key).Open(nil, nil, k.Box, keptName(t, kind, resource)); err != nil {
+			return fmt.Errorf("task %v: the noised share of resource %s is not what was written", t.id, resource)
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -39,12 +52,26 @@ func (s *Store) Kept(ctx context.Context, kind store.Kind, id dap.TaskID, resour
 }
 
 // keep is the part of a release's transaction.
-func keep(tx *pgdb.Tx, resource int64, k *store.Kept) error {
+func (s *Store) keep(tx *pgdb.Tx, t *task, r *resourceRow, k *store.Kept) error {
 	if k == nil {
 		return nil
 	}
-	_, err := tx.Exec("put-kept", resource, k.Key, k.To[:], append([]byte{}, k.Asked...), k.Peer, append([]byte{}, k.Box...))
+	box := append([]byte{}, k.Box...)
+	if t.own() { // it lies under the data key already
+		key, err := s.expand(t, domainTaskKept, 32)
+		if err != nil {
+			return err
+		}
+		defer clear(key)
+		box = aead(key).Seal(nil, nil, box, keptName(t, r.Kind, r.ID))
+	}
+	_, err := tx.Exec("put-kept", r.row, k.Key, k.To[:], append([]byte{}, k.Asked...), k.Peer, box, t.own())
 	return err
+}
+
+// keptName is what a noised share belongs to.
+func keptName(t *task, kind store.Kind, resource string) []byte {
+	return append(append([]byte(domainTaskKept), t.id[:]...), fmt.Sprintf("%d %s", kind, resource)...)
 }
 
 // Reseal replaces the response of a resource that is Ready; see [store.Releases].

@@ -4,12 +4,15 @@ package postgres_test
 
 import (
 	"context"
+	"crypto/aes"
+	"crypto/cipher"
 	"errors"
 	"slices"
 	"sync"
 
 	"github.com/starling-agg/starling/aggregator/internal/datakey"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres"
+	"github.com/starling-agg/starling/aggregator/internal/wrap"
 	"github.com/starling-agg/starling/internal/disk/disktest"
 )
 
@@ -20,6 +23,46 @@ func keys(context.Context, datakey.Book) (postgres.Keys, error) { return testKey
 var testKeys = sync.OnceValues(func() (*datakey.Set, error) {
 	return datakey.Open(context.Background(), datakey.Options{FS: disktest.NewMem(1), Book: new(book), Keep: -1})
 })
+
+// wrapped is a wrapper that is open.
+func wrapped(w wrap.Wrapper) func(context.Context) (wrap.Wrapper, error) {
+	return func(context.Context) (wrap.Wrapper, error) { return w, nil }
+}
+
+// fixed wraps the roots of all tests, those of other processes too, with a key that is no
+// secret.
+type fixed struct{}
+
+func (fixed) aead() cipher.AEAD { return gcmOf(make([]byte, 32)) }
+
+func gcmOf(key []byte) cipher.AEAD {
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		panic(err)
+	}
+	a, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		panic(err)
+	}
+	return a
+}
+
+func (fixed) Newest(context.Context) (string, error) { return "fixed", nil }
+
+func (f fixed) Wrap(_ context.Context, secret, aad []byte) (wrap.Box, error) {
+	return wrap.Box{Key: "fixed", Sealed: f.aead().Seal(nil, nil, secret, aad)}, nil
+}
+
+func (f fixed) Unwrap(_ context.Context, box wrap.Box, aad []byte) ([]byte, error) {
+	if box.Key != "fixed" {
+		return nil, wrap.ErrNoKey
+	}
+	secret, err := f.aead().Open(nil, nil, box.Sealed, aad)
+	if err != nil {
+		return nil, wrap.ErrBox
+	}
+	return secret, nil
+}
 
 // book is a store's memory of its keys.
 type book struct {

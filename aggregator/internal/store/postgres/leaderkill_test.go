@@ -49,7 +49,7 @@ func keysIn(dir string) func(ctx context.Context, book datakey.Book) (postgres.K
 
 // run takes uploads and finishes jobs until it is killed, and says each step on stdout.
 func (r *doomed) run(ctx context.Context, task *store.Task) error {
-	opt := postgres.Options{Role: dap.RoleLeader, Party: "https://leader.example/", Keys: keysIn(r.Keys)}
+	opt := postgres.Options{Role: dap.RoleLeader, Party: "https://leader.example/", Keys: keysIn(r.Keys), Wrapper: wrapped(fixed{})}
 	opt.Database.Connection, opt.Database.Schema, opt.Database.Volatile = r.Service, r.Schema, true
 	s, err := postgres.Open(ctx, opt)
 	if err != nil {

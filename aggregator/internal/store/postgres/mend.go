@@ -99,7 +99,7 @@ func (s *Store) CheckReplay(ctx context.Context, task dap.TaskID) (out []store.D
 	return out, err
 }
 
-// readWhole reads all ids of some runs.
+// readWhole reads all ids of some runs, in any order.
 func (s *Store) readWhole(tx *pgdb.Tx, t *task, rs *runs, rows []int64, fn func(row int64, ids []byte)) (*runs, error) {
 	found := 0
 	err := tx.Each("run-ids-of", []any{t.row, rows}, func(r pgdb.Row) error {
@@ -111,8 +111,12 @@ func (s *Store) readWhole(tx *pgdb.Tx, t *task, rs *runs, rows []int64, fn func(
 		found++
 		if h := rs.heads[row]; len(ids) != h.count*idSize || !h.proves(0, ids) {
 			rs = s.spoil(t, rs, row)
-		} else {
+		} else if !h.own() {
 			fn(row, ids)
+		} else if under, err := s.hidden(t); err != nil {
+			return err
+		} else {
+			fn(row, under.show(ids))
 		}
 		return nil
 	})
@@ -137,34 +141,67 @@ func (s *Store) AggregatedIDs(ctx context.Context, task dap.TaskID, low, high da
 		if err != nil {
 			return err
 		}
-		_, err = s.ascend(tx, t, rs, segment.Range{Low: segment.ReportID(low), High: segment.ReportID(high)}, func(id []byte) bool {
+		in := segment.Range{Low: segment.ReportID(low), High: segment.ReportID(high)}
+		_, err = s.ascend(tx, t, rs, false, in, func(id []byte) bool {
 			out = append(out, dap.ReportID(id))
 			return len(out) < n
 		})
+		if err != nil {
+			return err
+		}
+		hidden, err := s.least(tx, t, rs, in, n)
+		out = append(out, hidden...)
+		slices.SortFunc(out, compareIDs)
+		out = out[:min(n, len(out))]
 		return err
 	})
 	return out, err
 }
 
-// ascend calls fn with the ids of a range in whole runs, in order, until it has enough. An
-// id that is in two runs comes twice. It runs in a view, which sees no merge.
-func (s *Store) ascend(tx *pgdb.Tx, t *task, rs *runs, in segment.Range, fn func(id []byte) (more bool)) (more bool, err error) {
+func compareIDs(a, b dap.ReportID) int { return bytes.Compare(a[:], b[:]) }
+
+// least are the first ids of a range in whole runs that are enciphered, whose order is
+// another one: all of them are read, and few kept in memory.
+func (s *Store) least(tx *pgdb.Tx, t *task, rs *runs, in segment.Range, n int) (out []dap.ReportID, err error) {
+	under, err := s.hidden(t)
+	if err != nil || under == nil {
+		return nil, err
+	}
+	_, err = s.ascend(tx, t, rs, true, segment.AllIDs, func(id []byte) bool {
+		if id := under.show(id); in.Contains(segment.ReportID(id)) {
+			if out = append(out, dap.ReportID(id)); len(out) >= 2*n {
+				slices.SortFunc(out, compareIDs)
+				out = out[:n]
+			}
+		}
+		return true
+	})
+	return out, err
+}
+
+// ascend calls fn with the ids of a range in whole runs of one form, as they are there, in
+// order, until it has enough. An id that is in two runs comes twice. It runs in a view,
+// which sees no merge.
+func (s *Store) ascend(tx *pgdb.Tx, t *task, rs *runs, own bool, in segment.Range, fn func(id []byte) (more bool)) (more bool, err error) {
 	asked := make(map[place][]int)
 	for row, h := range rs.heads {
+		if h.own() != own {
+			continue
+		}
 		for page := max(0, h.find(in.Low[:])); page <= h.find(in.High[:]); page++ {
 			asked[place{row, page}] = []int{0}
 		}
 	}
 	if len(asked) > pagesAtOnce {
 		if lower, upper, ok := halves(in); ok {
-			if more, err = s.ascend(tx, t, rs, lower, fn); err != nil || !more {
+			if more, err = s.ascend(tx, t, rs, own, lower, fn); err != nil || !more {
 				return more, err
 			}
-			return s.ascend(tx, t, rs, upper, fn)
+			return s.ascend(tx, t, rs, own, upper, fn)
 		}
 	}
 	var all [][]byte
-	_, err = s.readPages(tx, t, rs, asked, func(_ int, page []byte) {
+	_, err = s.readPages(tx, t, rs, asked, func(_ int, _ bool, page []byte) {
 		for id := range slices.Chunk(page, idSize) {
 			if in.Contains(segment.ReportID(id)) {
 				all = append(all, id)
@@ -233,7 +270,7 @@ func (s *Store) Mend(ctx context.Context, task dap.TaskID, sum [32]byte, ids []d
 			return err
 		}
 		for part := range slices.Chunk(all, mergeMost*idSize) {
-			if err := s.putRun(tx, t, part); err != nil {
+			if err := s.putRun(tx, t, splitIDs(part)); err != nil {
 				return err
 			}
 		}

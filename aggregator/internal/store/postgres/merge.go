@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
@@ -74,9 +73,7 @@ func (s *Store) mergeRuns(ctx context.Context, task dap.TaskID) error {
 			var ids []dap.ReportID
 			damaged := len(rs.bad)
 			rs, err = s.readWhole(tx, t, rs, rows, func(_ int64, all []byte) {
-				for id := range slices.Chunk(all, idSize) {
-					ids = append(ids, dap.ReportID(id))
-				}
+				ids = append(ids, splitIDs(all)...)
 			})
 			if more = true; err != nil || len(rs.bad) > damaged { // these are left out next time
 				return err
@@ -88,11 +85,7 @@ func (s *Store) mergeRuns(ctx context.Context, task dap.TaskID) error {
 			if n != int64(len(rows)) {
 				return errMerged
 			}
-			all := ascending(ids)
-			if len(all) != len(ids)*idSize {
-				return fmt.Errorf("task %v: internal error: an id is in two runs", task)
-			}
-			return s.putRun(tx, t, all)
+			return s.putRun(tx, t, ids)
 		})
 		switch {
 		case errors.Is(err, errMerged) || errors.Is(err, errChanging):

@@ -14,8 +14,11 @@ import (
 	"github.com/starling-agg/starling/dp/correlated"
 )
 
-// domainNoise is in docs/registry.md.
-const domainNoise = "starling noise row v1"
+// Domain strings of noise; docs/registry.md lists them.
+const (
+	domainNoise    = "starling noise row v1"
+	domainOwnNoise = "starling noise row v2" // under the task's own key
+)
 
 // noisePart is how many entries of a release's noise one row has, which are in memory at one
 // time of each release.
@@ -27,11 +30,16 @@ type noiseRow struct {
 	span
 	entries uint64
 	key     uint64 // the data key that its parts are sealed under
+	own     bool   // under the task's key, too
 }
 
 // name is what a part of it is sealed as.
 func (n *noiseRow) name(t *task, part int) []byte {
-	b := append([]byte(domainNoise), t.id[:]...)
+	domain := domainNoise
+	if n.own {
+		domain = domainOwnNoise
+	}
+	b := append([]byte(domain), t.id[:]...)
 	for _, v := range []uint64{n.first, n.last, n.entries, n.key, uint64(part)} {
 		b = binary.BigEndian.AppendUint64(b, v)
 	}
@@ -61,7 +69,7 @@ func (t *task) next(tx *pgdb.Tx, s *store.Series, sel store.Selection) (x series
 	var past []noiseRow
 	err = tx.Each("latest-noise", []any{t.row}, func(r pgdb.Row) error {
 		var n noiseRow
-		err := r.Scan(&n.row, &n.first, &n.last, &n.entries, &n.key)
+		err := r.Scan(&n.row, &n.first, &n.last, &n.entries, &n.key, &n.own)
 		past = append(past, n)
 		return err
 	})
@@ -110,9 +118,13 @@ func (s *Store) correlate(tx *pgdb.Tx, t *task, key *datakey.Key, ser *store.Ser
 	if err != nil {
 		return nil, err
 	}
-	own := noiseRow{span: x.span, entries: uint64(len(drawn)), key: key.Serial}
+	if key, err = (taskKeys{s, t}).of(key); err != nil {
+		return nil, err
+	}
+	defer key.Wipe()
+	own := noiseRow{span: x.span, entries: uint64(len(drawn)), key: key.Serial, own: t.own()}
 	if x.write {
-		if _, err := tx.One("put-noise", []any{t.row, own.first, own.last, own.entries, own.key}, &own.row); err != nil {
+		if _, err := tx.One("put-noise", []any{t.row, own.first, own.last, own.entries, own.key, own.own}, &own.row); err != nil {
 			return nil, err
 		}
 	}
@@ -166,7 +178,7 @@ func (s *Store) readNoise(tx *pgdb.Tx, t *task, n *noiseRow, part, entries int) 
 	if err = expect(found, err, "part of it"); err != nil {
 		return nil, err
 	}
-	key, err := s.keys.By(n.key)
+	key, err := taskKeys{s, t}.by(n.key, n.own)
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +203,7 @@ func (a *auditor) noise(tx *pgdb.Tx, t *task) error {
 	var kept []noiseRow
 	err := tx.Each("latest-noise", []any{t.row}, func(r pgdb.Row) error {
 		var n noiseRow
-		err := r.Scan(&n.row, &n.first, &n.last, &n.entries, &n.key)
+		err := r.Scan(&n.row, &n.first, &n.last, &n.entries, &n.key, &n.own)
 		kept = append(kept, n)
 		return err
 	})

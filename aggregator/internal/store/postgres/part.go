@@ -25,8 +25,11 @@ type Keys interface {
 
 var _ Keys = (*datakey.Set)(nil)
 
-// domainPart is in docs/registry.md.
-const domainPart = "starling part row v1"
+// Domain strings of parts; docs/registry.md lists them.
+const (
+	domainPart    = "starling part row v1"
+	domainOwnPart = "starling part row v2" // under the task's own key
+)
 
 // partRow is what a row of the table part has beside its share.
 type partRow struct {
@@ -36,11 +39,16 @@ type partRow struct {
 	first, last uint64
 	checksum    dap.Checksum
 	key         uint64
+	own         bool // under the task's key, too
 }
 
 // name is what a share belongs to: it is sealed as the share of this row and no other.
 func (t *task) name(p *partRow) []byte {
-	b := append([]byte(domainPart), t.id[:]...)
+	domain := domainPart
+	if p.own {
+		domain = domainOwnPart
+	}
+	b := append([]byte(domain), t.id[:]...)
 	b = append(b, byte(t.mode))
 	if t.mode == dap.LeaderSelected {
 		b = append(b, p.of.ID[:]...)
@@ -63,24 +71,24 @@ func (t *task) sum(p *partRow, box []byte) []byte {
 }
 
 // putPart appends what a commit adds to a batch, and says how many parts that had, as far as
-// partsMost.
+// partsMost. The key is what [taskKeys.of] says.
 func (t *task) putPart(tx *pgdb.Tx, key *datakey.Key, batch int64, of store.Batch, p commits.Part) (before int, err error) {
 	row := &partRow{
-		batch: batch, of: of, reports: p.Reports, first: uint64(p.First), last: uint64(p.Last), checksum: p.Checksum, key: key.Serial,
+		batch: batch, of: of, reports: p.Reports, first: uint64(p.First), last: uint64(p.Last), checksum: p.Checksum, key: key.Serial, own: t.own(),
 	}
 	share := p.Share.Append(nil)
 	defer clear(share)
 	box := key.Seal(t.name(row), share)
-	_, err = tx.One("put-part", []any{batch, row.reports, row.first, row.last, row.checksum[:], row.key, box, t.sum(row, box), partsMost}, &before)
+	_, err = tx.One("put-part", []any{batch, row.reports, row.first, row.last, row.checksum[:], row.key, row.own, box, t.sum(row, box), partsMost}, &before)
 	return before, err
 }
 
 // open is the share of a row that is what was written.
-func (t *task) open(keys Keys, v vdaf.VDAF, p *partRow, box, sum []byte) (*vdaf.AggShare, error) {
+func (t *task) open(keys taskKeys, v vdaf.VDAF, p *partRow, box, sum []byte) (*vdaf.AggShare, error) {
 	if !bytes.Equal(sum, t.sum(p, box)) {
 		return nil, t.broken(p)
 	}
-	key, err := keys.By(p.key)
+	key, err := keys.by(p.key, p.own)
 	if err != nil {
 		return nil, err
 	}

@@ -55,9 +55,9 @@ var plans = map[string]struct {
 	"replay-turn":           {"replay_pkey", []any{int64(7)}},
 	"drop-expired-flights":  {"flight_task", []any{int64(7)}},
 	"flights":               {"flight_task", []any{int64(7)}},
-	"put-flight":            {"Insert on", []any{make([]byte, 16), int64(7), make([]byte, 16), int64(60)}},
+	"put-flight":            {"Insert on", []any{make([]byte, 16), int64(7), make([]byte, 16), true, int64(60)}},
 	"drop-flight":           {"flight_pkey", []any{make([]byte, 16)}},
-	"put-run":               {"Insert on", []any{int64(7), int64(1), make([]byte, 16), make([]byte, 48), []byte{}, make([]byte, 32), make([]byte, 32)}},
+	"put-run":               {"Insert on", []any{int64(7), int64(1), make([]byte, 16), make([]byte, 48), []byte{}, make([]byte, 16), make([]byte, 32), make([]byte, 32)}},
 	"run-ids":               {"run_task", []any{int64(7)}},
 	"run-heads":             {"run_", []any{int64(7), []int64{7, 1007}}},
 	"run-pages":             {"run_", []any{int64(7), []int64{7, 1007}, []int64{0, 0}}},
@@ -69,14 +69,14 @@ var plans = map[string]struct {
 	"put-ids":               {"Insert on", []any{int64(7), [][]byte{make([]byte, 32)}}},
 	"find-buckets":          {"batch_task_bucket_key", []any{int64(7), []int64{10, 20}}},
 	"find-ids":              {"batch_task_batch_id_key", []any{int64(7), [][]byte{make([]byte, 32)}}},
-	"put-part":              {"Insert on", []any{int64(7), int64(1), int64(1), int64(1), make([]byte, 32), int64(1), []byte{}, make([]byte, 32), int64(32)}},
+	"put-part":              {"Insert on", []any{int64(7), int64(1), int64(1), int64(1), make([]byte, 32), int64(1), true, []byte{}, make([]byte, 32), int64(32)}},
 	"put-tally":             {"Insert on", []any{int64(7), []int64{0}, []int64{0}, []int64{5}, int64(128)}},
 	"sum-tallies":           {"tally_task", []any{int64(7)}},
 	"batch-name":            {"batch_pkey", []any{int64(7)}},
 	"parts-to-sum":          {"part_batch", []any{int64(7), int64(64)}},
 	"drop-parts-of":         {"part_pkey", []any{[]int64{7, 8}}},
 	"latest-noise":          {"noise_", []any{int64(7)}},
-	"put-noise":             {"Insert on", []any{int64(7), int64(30001), int64(30002), int64(5), int64(1)}},
+	"put-noise":             {"Insert on", []any{int64(7), int64(30001), int64(30002), int64(5), int64(1), true}},
 	"put-noise-part":        {"Insert on", []any{int64(7), int64(9), []byte{}}},
 	"noise-part":            {"noise_part_pkey", []any{int64(7), int64(0)}},
 	"drop-noise":            {"noise_pkey", []any{[]int64{7, 8}}},
@@ -108,12 +108,14 @@ var plans = map[string]struct {
 	"put-release": {"Insert on", []any{int64(30000), int64(7), int64(3), "r", int64(10), int64(20), []byte(nil), int64(5), make([]byte, 32), "",
 		int64(1), make([]byte, 32), make([]byte, 32), make([]byte, 32)}},
 	"resource-ready":    {"resource_pkey", []any{int64(7), []byte{}, make([]byte, 32)}},
-	"put-kept":          {"Insert on", []any{int64(7), int64(1), make([]byte, 32), []byte{}, "", []byte{}}},
+	"put-kept":          {"Insert on", []any{int64(7), int64(1), make([]byte, 32), []byte{}, "", []byte{}, true}},
 	"find-kept":         {"kept_pkey", []any{int64(7)}},
 	"kept-resealed":     {"kept_pkey", []any{int64(7), make([]byte, 32), make([]byte, 32)}},
 	"response-resealed": {"resource_pkey", []any{int64(7), []byte{}, []byte{}, make([]byte, 32)}},
 	"put-reseal":        {"Insert on", []any{int64(7), int64(3), "r", int64(0), make([]byte, 32), make([]byte, 32), int64(0)}},
 	"kept-under":        {"part_data_key", []any{int64(7)}},
+	"put-task-secret":   {"Insert on", []any{make([]byte, 32), strings.Repeat("0", 15) + "1", make([]byte, 60)}},
+	"drop-task-secret":  {"task_secret_pkey", []any{int64(7)}},
 	"replica-lives":     {"replica_pkey", []any{strings.Repeat("0", 32)}},
 	"share-tasks":       {"task_task_id_key", []any{[][]byte{make([]byte, 32)}}},
 	"shut-places":       {"release_interval", []any{[]int64{7, 8}, []int64{10, 20}}},
@@ -212,6 +214,7 @@ var rare = []string{
 	"wrappings", "replica-lives", "end-wrapping", "wrapping-ended", "hold-vault", "hold-vaults-alone", "renew-replica", "secrets-of-wrapping",
 	"marked", "begin-marks", "age", "save-time-and-age", "head-now", "total-at", "forgotten", "forget-task", "new-epoch",
 	"waiting-of-tasks", "drop-all-slices", "drop-all-jobs", "drop-all-runs", "drop-all-noise", "drop-all-flights", "close-tasks",
+	"root-newest", "roots-begun", "roots", "tasks-without-secret", "task-secrets-to-reseal", "reseal-task-secrets", "roots-in-use",
 	"drop-all-hpke-keys", "empty-hpke-vault", "mark-hpke-vault", "forget-replicas",
 }
 
@@ -263,10 +266,12 @@ func TestPlans(t *testing.T) {
 		"INSERT INTO answer (job, step, body) SELECT n, 0, '' FROM generate_series(1, 5000) AS n",
 		"INSERT INTO replica (purpose, name, expires, seen, proofs, busy) SELECT 1, md5(n::text), 0, 0, '', '' FROM generate_series(1, 5000) AS n",
 		"INSERT INTO conduct (task, since, why) SELECT n, CASE WHEN n % 100 = 0 THEN 1 END, CASE WHEN n % 100 = 0 THEN 'why' ELSE '' END FROM generate_series(1, 1000) AS n",
+		"INSERT INTO secret (purpose, name, wrapping, box, made) VALUES (4, '0000000000000002', 'x', 'x', 0)",
+		"INSERT INTO task_secret (task, root, box) SELECT n, '0000000000000002', sha256('') || substring(sha256('') FOR 28) FROM generate_series(1, 1000) AS n",
 	} {
 		x.ok(sql)
 	}
-	x.ok("ANALYZE task, registration, resource, generation, hold, release, replay, tally, batch, part, run, flight, kept, data_key, " +
+	x.ok("ANALYZE task_secret, task, registration, resource, generation, hold, release, replay, tally, batch, part, run, flight, kept, data_key, " +
 		"object, job, slice, ending, tombstone, answer, conduct, noise, noise_part, replica")
 	for name, sql := range statements(t) {
 		if slices.Contains(rare, name) {

@@ -18,6 +18,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
+	"github.com/starling-agg/starling/aggregator/internal/wrap"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/service"
@@ -34,6 +35,9 @@ type Options struct {
 	// another is refused.
 	Role  dap.Role
 	Party string
+	// Wrapper opens what wraps the roots of the tasks' secrets, as it does the secrets of a
+	// [Vault]. It is called once the data set is known to be this program's. Required.
+	Wrapper func(ctx context.Context) (wrap.Wrapper, error)
 	// Keys opens the data keys, whose book is the data set. Required.
 	Keys func(ctx context.Context, book datakey.Book) (Keys, error)
 	// Objects has the objects of uploads that are no rows; nil where all are.
@@ -60,8 +64,8 @@ func (o *Options) Validate() error {
 	if o.Grave == 0 {
 		o.Grave = oldGrave
 	}
-	if o.Keys == nil {
-		return errors.New("store: Options.Keys is required")
+	if o.Keys == nil || o.Wrapper == nil {
+		return errors.New("store: Options.Keys and Wrapper are required")
 	}
 	if o.Grave < 0 {
 		return errors.New("store: Options.Grave is negative")
@@ -80,6 +84,7 @@ type Store struct {
 	setKey    segment.SetKey // of the digests of runs
 	filterKey [32]byte       // of their filters
 	keys      Keys
+	roots     *roots
 	clock     disk.Clock
 	cache     cache
 	objects   payload.Store // nil where all payload is in rows
@@ -113,6 +118,9 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	s := &Store{db: db, clock: opt.Clock, objects: opt.Objects, grave: opt.Grave}
 	if err = s.identify(ctx, &opt); err == nil {
 		err = s.openMarks(ctx, &opt)
+	}
+	if err == nil {
+		err = s.openRoots(ctx, opt.Wrapper)
 	}
 	if err == nil {
 		s.setKey, s.filterKey = segment.SetKeyOf(s.key), filterKeyOf(s.key)
@@ -167,6 +175,7 @@ func reach(ctx context.Context, opt pgdb.Options, open func(context.Context, pgd
 	if opt.Migrations, err = fs.Sub(files, "migrations"); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
+	opt.Needs = 3 // all but what older programs cannot read
 	if opt.Statements, err = fs.Sub(files, "statements"); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
@@ -231,14 +240,14 @@ func (s *Store) update(ctx context.Context, name string, fn func(tx *pgdb.Tx) er
 	if err := s.marks.fault(); err != nil {
 		return err
 	}
-	return outcome(name, s.db.Update(ctx, name, fn))
+	return outcome(name, s.rooted(ctx, func() error { return s.db.Update(ctx, name, fn) }))
 }
 
 func (s *Store) view(ctx context.Context, name string, fn func(tx *pgdb.Tx) error) error {
 	if err := s.marks.fault(); err != nil {
 		return err
 	}
-	return outcome(name, s.db.View(ctx, name, fn))
+	return outcome(name, s.rooted(ctx, func() error { return s.db.View(ctx, name, fn) }))
 }
 
 // outcome turns what the database says into the store's errors.

@@ -26,7 +26,7 @@ func checkTask(in *store.Task) error {
 }
 
 // provision makes the row of a task, or finds that it is there with the same configuration.
-func provision(tx *pgdb.Tx, in *store.Task) error {
+func (s *Store) provision(tx *pgdb.Tx, in *store.Task) error {
 	var one int
 	if gone, err := tx.One("forgotten", []any{in.ID[:]}, &one); err != nil {
 		return err
@@ -35,7 +35,10 @@ func provision(tx *pgdb.Tx, in *store.Task) error {
 	}
 	// Of two that come at once the second waits, and finds the first.
 	made, err := tx.Exec("put-task", in.ID[:], append([]byte{}, in.Config...), int(in.Mode), uint64(in.TimePrecision), in.MinBatch)
-	if err != nil || made == 1 {
+	if err == nil && made == 1 {
+		return s.putSecret(tx, in.ID)
+	}
+	if err != nil {
 		return err
 	}
 	var config []byte
@@ -71,7 +74,7 @@ func (s *Store) Register(ctx context.Context, list ...store.Provision) (made int
 			return err
 		}
 		for i := range list {
-			done, err := register(tx, &list[i], change+uint64(made)+1)
+			done, err := s.register(tx, &list[i], change+uint64(made)+1)
 			if err != nil {
 				return err
 			}
@@ -96,8 +99,8 @@ func registryTurn(tx *pgdb.Tx) (change uint64, err error) {
 }
 
 // register writes one task down, and says whether it was not there.
-func register(tx *pgdb.Tx, p *store.Provision, change uint64) (made bool, err error) {
-	if err := provision(tx, p.Task); err != nil {
+func (s *Store) register(tx *pgdb.Tx, p *store.Provision, change uint64) (made bool, err error) {
+	if err := s.provision(tx, p.Task); err != nil {
 		return false, err
 	}
 	t, err := find(tx, inTurn, p.ID) // neither closed nor retired meanwhile

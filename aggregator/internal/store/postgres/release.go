@@ -111,13 +111,13 @@ func (x *selected) sum(t *task) error {
 }
 
 // share adds up the shares of a selection, one at a time in memory.
-func (x *selected) share(tx *pgdb.Tx, t *task, keys Keys, v vdaf.VDAF) (*vdaf.AggShare, error) {
+func (x *selected) share(tx *pgdb.Tx, t *task, keys taskKeys, v vdaf.VDAF) (*vdaf.AggShare, error) {
 	total := v.NewAggShare()
 	var reports uint64
 	err := tx.Each("shares", []any{x.rows}, func(r pgdb.Row) error {
 		var p partRow
 		var box, sum []byte
-		if err := p.scan(r, &p.key, &box, &sum); err != nil {
+		if err := p.scan(r, &p.key, &p.own, &box, &sum); err != nil {
 			return err
 		}
 		p.of = x.batches[p.batch].of
@@ -176,7 +176,7 @@ func (s *Store) Release(ctx context.Context, rel *store.Release) (response []byt
 		if err != nil {
 			return err
 		}
-		sum, err := x.share(tx, t, s.keys, v)
+		sum, err := x.share(tx, t, taskKeys{s, t}, v)
 		if err != nil {
 			return err
 		}
@@ -187,7 +187,7 @@ func (s *Store) Release(ctx context.Context, rel *store.Release) (response []byt
 		if err := t.close(tx, r, rel, x, response); err != nil {
 			return err
 		}
-		return keep(tx, r.row, kept)
+		return s.keep(tx, t, r, kept)
 	})
 	if err == nil {
 		err = s.tell(ctx)

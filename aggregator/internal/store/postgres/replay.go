@@ -142,7 +142,7 @@ func (s *Store) load(tx *pgdb.Tx, t *task) (now *runs, err error) {
 		found := 0
 		err = tx.Each("run-heads", []any{t.row, missing}, func(r pgdb.Row) error {
 			found++
-			return now.scan(r, t)
+			return s.scan(now, r, t)
 		})
 		if err == nil && found < len(missing) {
 			known, err = now, errChanging
@@ -157,14 +157,25 @@ func (s *Store) load(tx *pgdb.Tx, t *task) (now *runs, err error) {
 }
 
 // scan reads a row of "run-heads".
-func (rs *runs) scan(r pgdb.Row, t *task) error {
+func (s *Store) scan(rs *runs, r pgdb.Row, t *task) error {
 	var id int64
 	var pages, filter, digest, sum []byte
 	h := new(head)
-	if err := r.Scan(&id, &h.count, &pages, &filter, &digest, &sum); err != nil {
+	if err := r.Scan(&id, &h.count, &pages, &filter, &h.veil, &digest, &sum); err != nil {
 		return err
 	}
-	h.pages, h.filter, h.digest, h.sum = pages, filter, segment.SetDigest(digest), [32]byte(sum)
+	h.pages, h.filter, h.stored, h.sum = pages, filter, segment.SetDigest(digest), [32]byte(sum)
+	h.digest = h.stored
+	if h.own() {
+		under, err := s.hidden(t)
+		if err != nil {
+			return err
+		}
+		if under == nil {
+			return t.unreadable()
+		}
+		h.digest = under.cover(h.stored, h.veil)
+	}
 	if h.whole(t) {
 		rs.heads[id] = h
 	} else {
@@ -182,12 +193,38 @@ type place struct {
 // pagesAtOnce is how many pages one statement reads.
 const pagesAtOnce = 1024
 
+// A form is what ids are in rows, with their hashes for filters.
+type form struct {
+	ids    []dap.ReportID
+	hashes []*idHash
+}
+
+// formOf makes a form when it is needed: most tasks have rows of one alone.
+func (s *Store) formOf(forms *[2]*form, own bool, under *hidden, ids []dap.ReportID) *form {
+	at := 0
+	if own {
+		at = 1
+	}
+	if forms[at] == nil {
+		f := &form{ids: ids, hashes: make([]*idHash, len(ids))}
+		if own {
+			f.ids = under.hide(ids)
+		}
+		for i := range f.ids {
+			f.hashes[i] = s.hashOf(f.ids[i][:])
+		}
+		forms[at] = f
+	}
+	return forms[at]
+}
+
 // look says which of the ids are aggregated. One that is in no whole run may be in a damaged
 // one, which is [store.ErrDamaged] unless partial says that nobody minds.
 func (s *Store) look(tx *pgdb.Tx, t *task, ids []dap.ReportID, partial bool) (seen []bool, rs *runs, err error) {
-	hashes := make([]*idHash, len(ids))
-	for i := range ids {
-		hashes[i] = s.hashOf(ids[i][:])
+	var forms [2]*form // of the ids as they are, and enciphered
+	under, err := s.hidden(t)
+	if err != nil {
+		return nil, nil, err
 	}
 	err = steady(func() error {
 		if rs, err = s.load(tx, t); err != nil {
@@ -196,17 +233,18 @@ func (s *Store) look(tx *pgdb.Tx, t *task, ids []dap.ReportID, partial bool) (se
 		seen = make([]bool, len(ids))
 		asked := make(map[place][]int) // of ids that may be there
 		for row, h := range rs.heads {
+			f := s.formOf(&forms, h.own(), under, ids)
 			for i := range ids {
-				if h.filter.has(hashes[i]) {
-					if page := h.find(ids[i][:]); page >= 0 {
+				if h.filter.has(f.hashes[i]) {
+					if page := h.find(f.ids[i][:]); page >= 0 {
 						at := place{row, page}
 						asked[at] = append(asked[at], i)
 					}
 				}
 			}
 		}
-		rs, err = s.readPages(tx, t, rs, asked, func(i int, page []byte) {
-			seen[i] = seen[i] || inPage(page, ids[i][:])
+		rs, err = s.readPages(tx, t, rs, asked, func(i int, own bool, page []byte) {
+			seen[i] = seen[i] || inPage(page, s.formOf(&forms, own, under, ids).ids[i][:])
 		})
 		return err
 	})
@@ -222,7 +260,7 @@ func (s *Store) look(tx *pgdb.Tx, t *task, ids []dap.ReportID, partial bool) (se
 // readPages reads pages, and calls fn for each id with the page that it was asked of. A
 // page that is not what was written is damage of its run, which the runs that it returns
 // have.
-func (s *Store) readPages(tx *pgdb.Tx, t *task, rs *runs, asked map[place][]int, fn func(i int, page []byte)) (*runs, error) {
+func (s *Store) readPages(tx *pgdb.Tx, t *task, rs *runs, asked map[place][]int, fn func(i int, own bool, page []byte)) (*runs, error) {
 	places := make([]place, 0, len(asked))
 	for at := range asked {
 		places = append(places, at)
@@ -247,7 +285,7 @@ func (s *Store) readPages(tx *pgdb.Tx, t *task, rs *runs, asked map[place][]int,
 				rs = s.spoil(t, rs, at.row)
 			default:
 				for _, i := range asked[at] {
-					fn(i, ids)
+					fn(i, h.own(), ids)
 				}
 			}
 			return nil
@@ -286,9 +324,14 @@ func (s *Store) Aggregated(ctx context.Context, task dap.TaskID, ids []dap.Repor
 func (s *Store) lookUp(ctx context.Context, name string, task dap.TaskID, ids []dap.ReportID, partial bool) (seen []bool, err error) {
 	err = s.view(ctx, name, func(tx *pgdb.Tx) error {
 		t, err := find(tx, reading, task)
-		if err == nil {
-			seen, _, err = s.look(tx, t, ids, partial)
+		if err != nil {
+			return err
 		}
+		if t.retired { // nothing is known any more
+			seen = make([]bool, len(ids))
+			return nil
+		}
+		seen, _, err = s.look(tx, t, ids, partial)
 		return err
 	})
 	return seen, err

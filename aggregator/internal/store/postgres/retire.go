@@ -28,7 +28,11 @@ func (s *Store) Retire(ctx context.Context, id dap.TaskID, now time.Time) error 
 		if end.IsZero() || now.Before(end) {
 			return fmt.Errorf("retire: %w: the task has not ended", store.ErrBusy)
 		}
-		_, err = tx.Exec("retire-task", t.row, now.UnixNano())
+		if _, err := tx.Exec("retire-task", t.row, now.UnixNano()); err != nil {
+			return err
+		}
+		// All else of it, and in backups, opens no more once the root of now has ended.
+		_, err = tx.Exec("drop-task-secret", t.row)
 		return err
 	})
 	if err == nil {

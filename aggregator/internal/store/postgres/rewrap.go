@@ -25,7 +25,7 @@ func OpenSecrets(ctx context.Context, opt pgdb.Options, wrapper wrap.Wrapper) (_
 		return nil, err
 	}
 	x := &Secrets{s: &Store{db: db}}
-	for _, purpose := range []int{PurposeHPKE, PurposeData} {
+	for _, purpose := range []int{PurposeHPKE, PurposeData, purposeTasks} {
 		v, err := x.s.Vault(ctx, VaultOptions{Purpose: purpose, Wrapper: wrapper})
 		if err == nil && v.store == nil {
 			err = errors.New("store: no aggregator has been started on this schema yet, so no key is there")

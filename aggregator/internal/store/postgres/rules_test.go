@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 }
 
 func options(s *pgtest.Schema) postgres.Options {
-	return postgres.Options{Role: dap.RoleHelper, Party: "https://helper.example/", Keys: keys, Database: pgdb.Options{
+	return postgres.Options{Role: dap.RoleHelper, Party: "https://helper.example/", Keys: keys, Wrapper: wrapped(fixed{}), Database: pgdb.Options{
 		Connection: s.Owner, Schema: s.Name, Service: s.Role, Pause: time.Millisecond, Volatile: true,
 	}}
 }

@@ -2,8 +2,10 @@ package postgres
 
 import (
 	"bytes"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"sort"
 
@@ -23,6 +25,7 @@ const (
 // Domain strings of runs; docs/registry.md lists them.
 const (
 	domainRun    = "starling run row v1"
+	domainHidden = "starling run row v2" // of enciphered ids
 	domainFilter = "starling run filter v1"
 )
 
@@ -30,11 +33,16 @@ const (
 // nearly each id that is not in it that it is not, and to prove whatever is read of the rest.
 type head struct {
 	count  int
-	digest segment.SetDigest
-	pages  []byte // a pageHead each
+	digest segment.SetDigest // of the ids
+	veil   []byte            // where the ids are enciphered, and the row's digest is covered
+	stored segment.SetDigest // as the row has it
+	pages  []byte            // a pageHead each
 	filter filter
 	sum    [sha256.Size]byte // of all of it
 }
+
+// own says whether the ids are enciphered under the task's key.
+func (h *head) own() bool { return len(h.veil) > 0 }
 
 func (h *head) size() int { return len(h.pages) + len(h.filter) }
 
@@ -64,9 +72,14 @@ func (h *head) proves(i int, ids []byte) bool {
 
 // hash is what the row says of itself.
 func (h *head) hash(t *task) [sha256.Size]byte {
-	b := append([]byte(domainRun), t.id[:]...)
+	domain := domainRun
+	if h.own() {
+		domain = domainHidden
+	}
+	b := append([]byte(domain), t.id[:]...)
 	b = binary.BigEndian.AppendUint64(b, uint64(h.count))
-	b = append(b, h.digest[:]...)
+	b = append(b, h.stored[:]...)
+	b = append(b, h.veil...)
 	d := sha256.New()
 	d.Write(b)
 	d.Write(h.pages) // of as many bytes as count says
@@ -80,19 +93,36 @@ func (h *head) whole(t *task) bool {
 		len(h.filter) == filterSize(h.count) && h.sum == h.hash(t)
 }
 
-// putRun appends a run of ids that ascend to those of a task.
-func (s *Store) putRun(tx *pgdb.Tx, t *task, ids []byte) error {
-	h := &head{count: len(ids) / idSize, filter: make(filter, filterSize(len(ids)/idSize))}
+// putRun appends a run of distinct ids, in any order, to those of a task.
+func (s *Store) putRun(tx *pgdb.Tx, t *task, list []dap.ReportID) error {
+	h := &head{count: len(list), filter: make(filter, filterSize(len(list)))}
+	for _, id := range list {
+		h.digest.Put(&s.setKey, segment.ReportID(id))
+	}
+	h.stored = h.digest
+	under, err := s.hidden(t)
+	if err != nil {
+		return err
+	}
+	if under != nil {
+		list = under.hide(list)
+		h.veil = make([]byte, veilSize)
+		rand.Read(h.veil)
+		h.stored = under.cover(h.digest, h.veil)
+	}
+	ids := ascending(list)
+	if len(ids) != h.count*idSize {
+		return fmt.Errorf("task %v: internal error: an id is in two runs", t.id)
+	}
 	for page := range slices.Chunk(ids, pageBytes) {
 		sum := sha256.Sum256(page)
 		h.pages = append(append(h.pages, page[:idSize]...), sum[:]...)
 	}
 	for id := range slices.Chunk(ids, idSize) {
-		h.digest.Put(&s.setKey, segment.ReportID(id))
 		h.filter.put(s.hashOf(id))
 	}
 	h.sum = h.hash(t)
-	_, err := tx.Exec("put-run", t.row, h.count, ids, h.pages, []byte(h.filter), h.digest[:], h.sum[:])
+	_, err = tx.Exec("put-run", t.row, h.count, ids, h.pages, []byte(h.filter), h.veil, h.stored[:], h.sum[:])
 	return err
 }
 

@@ -22,6 +22,8 @@ type task struct {
 	swept    bool // and nothing of it is left to erase
 	closedIn uint64
 	closed   time.Time // by a person; zero while it is live
+	sealed   []byte    // its secret, behind the root's name; none once it is retired
+	hidden   *hidden   // of the secret, once it was asked for
 }
 
 // minimum is the least count ever released.
@@ -41,7 +43,7 @@ func find(tx *pgdb.Tx, how string, id dap.TaskID) (*task, error) {
 	t := &task{id: id}
 	var mode int
 	var closed int64 // 0 for NULL
-	found, err := tx.One(how, []any{id[:]}, &t.row, &mode, &t.least, &t.retired, &t.swept, &t.closedIn, &closed)
+	found, err := tx.One(how, []any{id[:]}, &t.row, &mode, &t.least, &t.retired, &t.swept, &t.closedIn, &closed, &t.sealed)
 	if err == nil && !found {
 		err = fmt.Errorf("%w: task", store.ErrNotFound)
 	}
@@ -68,7 +70,7 @@ func (s *Store) PutTask(ctx context.Context, in *store.Task) error {
 	if err := checkTask(in); err != nil {
 		return fmt.Errorf("store: put task: %w", err)
 	}
-	err := s.update(ctx, "put-task", func(tx *pgdb.Tx) error { return provision(tx, in) })
+	err := s.update(ctx, "put-task", func(tx *pgdb.Tx) error { return s.provision(tx, in) })
 	if err == nil {
 		told := *in
 		s.tasks.Store(in.ID, &told)

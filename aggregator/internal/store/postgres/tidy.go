@@ -81,10 +81,10 @@ func (s *Store) mergeParts(ctx context.Context, id dap.TaskID, batch int64) erro
 			p := partRow{of: sum.of}
 			var box, hash []byte
 			var row int64
-			if err := p.scan(r, &p.key, &box, &hash, &row); err != nil {
+			if err := p.scan(r, &p.key, &p.own, &box, &hash, &row); err != nil {
 				return err
 			}
-			share, err := t.open(s.keys, v, &p, box, hash)
+			share, err := t.open(taskKeys{s, t}, v, &p, box, hash)
 			if err != nil {
 				return err
 			}
@@ -103,7 +103,12 @@ func (s *Store) mergeParts(ctx context.Context, id dap.TaskID, batch int64) erro
 		if n != int64(len(rows)) {
 			return errMerged
 		}
-		_, err = t.putPart(tx, key, batch, sum.of, commits.Part{
+		own, err := taskKeys{s, t}.of(key)
+		if err != nil {
+			return err
+		}
+		defer own.Wipe()
+		_, err = t.putPart(tx, own, batch, sum.of, commits.Part{
 			Reports: sum.reports, First: dap.Time(sum.first), Last: dap.Time(sum.last), Checksum: sum.checksum, Share: total,
 		})
 		return err

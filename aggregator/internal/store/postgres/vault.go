@@ -27,6 +27,8 @@ const (
 	// PurposeSigned has no secrets: its state is the record of what was signed, of which there
 	// is one (package signed).
 	PurposeSigned = 3
+	// purposeTasks has the roots of the tasks' secrets.
+	purposeTasks = 4
 )
 
 // VaultOptions say which vault it is, and how its secrets are wrapped.
@@ -55,7 +57,7 @@ var _ vault.Vault = (*Vault)(nil)
 
 // Vault opens the vault of a purpose.
 func (s *Store) Vault(ctx context.Context, opt VaultOptions) (*Vault, error) {
-	if opt.Wrapper == nil || opt.Purpose < PurposeHPKE || opt.Purpose > PurposeSigned {
+	if opt.Wrapper == nil || opt.Purpose < PurposeHPKE || opt.Purpose > purposeTasks {
 		return nil, errors.New("store: VaultOptions.Wrapper and Purpose are required")
 	}
 	v := &Vault{s: s, opt: opt, staged: make(map[string]wrap.Box)}

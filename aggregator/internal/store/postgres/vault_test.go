@@ -39,8 +39,9 @@ type vaults struct {
 func newVaults(t *testing.T) *vaults {
 	t.Helper()
 	v := &vaults{Schema: pgtest.New(t), mem: disktest.NewMem(1), of: postgres.PurposeHPKE}
-	v.all = open(t, v.Schema)
 	v.files = wrapping(t, v.mem)
+	v.all = openWith(t, v.Schema, func(o *postgres.Options) { o.Wrapper = wrapped(v.files) })
+	connect(t, v.Schema, v.Owner).ok("DELETE FROM " + v.Name + ".secret") // the root of the secrets of tasks, of which there are none
 	return v
 }
 

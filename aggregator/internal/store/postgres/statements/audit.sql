@@ -13,7 +13,7 @@ SELECT id, closed, coalesce(verified, 0), coalesce(first_time, 0), coalesce(last
 WHERE task = $1 ORDER BY bucket, id
 
 -- name: audit-parts
-SELECT part.batch, part.reports, part.first_time, part.last_time, part.checksum, data_key, share, sum FROM part
+SELECT part.batch, part.reports, part.first_time, part.last_time, part.checksum, data_key, own, share, sum FROM part
 JOIN batch ON part.batch = batch.id WHERE batch.task = $1
 
 -- name: audit-released

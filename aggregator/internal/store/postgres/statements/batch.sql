@@ -29,7 +29,7 @@ SELECT id, closed, bucket, batch_id FROM batch WHERE task = $1 AND bucket BETWEE
 SELECT id, closed, bucket, batch_id FROM batch WHERE task = $1 AND batch_id = $2
 
 -- name: shares
-SELECT batch, reports, first_time, last_time, checksum, data_key, share, sum FROM part WHERE batch = ANY($1::bigint[])
+SELECT batch, reports, first_time, last_time, checksum, data_key, own, share, sum FROM part WHERE batch = ANY($1::bigint[])
 
 -- name: close-batches
 UPDATE batch SET closed = true, verified = x.reports, checksum = x.checksum,

@@ -24,8 +24,8 @@ SELECT id, batch_id FROM batch WHERE task = $1 AND batch_id = ANY($2::bytea[])
 
 -- It says how many parts there were before, up to a number.
 -- name: put-part
-INSERT INTO part (batch, reports, first_time, last_time, checksum, data_key, share, sum) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-RETURNING (SELECT count(*) FROM (SELECT 1 FROM part WHERE batch = $1 LIMIT $9) AS p)
+INSERT INTO part (batch, reports, first_time, last_time, checksum, data_key, own, share, sum) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+RETURNING (SELECT count(*) FROM (SELECT 1 FROM part WHERE batch = $1 LIMIT $10) AS p)
 
 -- So does this of tallies.
 -- name: put-tally
@@ -41,7 +41,7 @@ INSERT INTO tally (task, kind, code, reports) SELECT $1, kind, code, sum(reports
 SELECT closed, bucket, batch_id FROM batch WHERE id = $1
 
 -- name: parts-to-sum
-SELECT batch, reports, first_time, last_time, checksum, data_key, share, sum, id FROM part WHERE batch = $1 ORDER BY id LIMIT $2
+SELECT batch, reports, first_time, last_time, checksum, data_key, own, share, sum, id FROM part WHERE batch = $1 ORDER BY id LIMIT $2
 
 -- name: drop-parts-of
 DELETE FROM part WHERE id = ANY($1::bigint[])

@@ -1,8 +1,8 @@
 -- name: put-kept
-INSERT INTO kept (resource, data_key, sealed_to, asked, peer, box) VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO kept (resource, data_key, sealed_to, asked, peer, box, own) VALUES ($1, $2, $3, $4, $5, $6, $7)
 
 -- name: find-kept
-SELECT data_key, sealed_to, asked, peer, box FROM kept WHERE resource = $1
+SELECT data_key, sealed_to, asked, peer, box, own FROM kept WHERE resource = $1
 
 -- name: kept-resealed
 UPDATE kept SET sealed_to = $3 WHERE resource = $1 AND sealed_to = $2

@@ -5,22 +5,22 @@ SELECT 1 FROM replay WHERE task = $1 FOR UPDATE
 DELETE FROM flight WHERE task = $1 AND expires <= now()
 
 -- name: flights
-SELECT ids FROM flight WHERE task = $1
+SELECT ids, own FROM flight WHERE task = $1
 
 -- name: put-flight
-INSERT INTO flight (token, task, ids, expires) VALUES ($1, $2, $3, now() + $4::bigint * interval '1 second')
+INSERT INTO flight (token, task, ids, own, expires) VALUES ($1, $2, $3, $4, now() + $5::bigint * interval '1 second')
 
 -- name: drop-flight
 DELETE FROM flight WHERE token = $1
 
 -- name: put-run
-INSERT INTO run (task, count, ids, pages, filter, digest, sum) VALUES ($1, $2, $3, $4, $5, $6, $7)
+INSERT INTO run (task, count, ids, pages, filter, veil, digest, sum) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: run-ids
 SELECT id FROM run WHERE task = $1 ORDER BY id
 
 -- name: run-heads
-SELECT id, count, pages, filter, digest, sum FROM run WHERE task = $1 AND id = ANY($2::bigint[])
+SELECT id, count, pages, filter, veil, digest, sum FROM run WHERE task = $1 AND id = ANY($2::bigint[])
 
 -- A page has 4096 bytes, of which the server reads no others.
 -- name: run-pages

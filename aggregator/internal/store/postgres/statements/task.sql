@@ -18,16 +18,20 @@ SELECT task_id FROM task ORDER BY task_id
 
 -- name: task
 SELECT id, mode, min_batch, retired IS NOT NULL, swept, closed_in,
-  (SELECT closed FROM registration WHERE registration.task = task.id) FROM task WHERE task_id = $1
+  (SELECT closed FROM registration WHERE registration.task = task.id),
+  (SELECT root::bytea || box FROM task_secret WHERE task_secret.task = task.id) FROM task WHERE task_id = $1
 
 -- name: share-task
 SELECT id, mode, min_batch, retired IS NOT NULL, swept, closed_in,
-  (SELECT closed FROM registration WHERE registration.task = task.id) FROM task WHERE task_id = $1 FOR KEY SHARE
+  (SELECT closed FROM registration WHERE registration.task = task.id),
+  (SELECT root::bytea || box FROM task_secret WHERE task_secret.task = task.id) FROM task WHERE task_id = $1 FOR KEY SHARE
 
 -- name: task-in-turn
 SELECT id, mode, min_batch, retired IS NOT NULL, swept, closed_in,
-  (SELECT closed FROM registration WHERE registration.task = task.id) FROM task WHERE task_id = $1 FOR NO KEY UPDATE
+  (SELECT closed FROM registration WHERE registration.task = task.id),
+  (SELECT root::bytea || box FROM task_secret WHERE task_secret.task = task.id) FROM task WHERE task_id = $1 FOR NO KEY UPDATE
 
 -- name: exclude-task
 SELECT id, mode, min_batch, retired IS NOT NULL, swept, closed_in,
-  (SELECT closed FROM registration WHERE registration.task = task.id) FROM task WHERE task_id = $1 FOR UPDATE
+  (SELECT closed FROM registration WHERE registration.task = task.id),
+  (SELECT root::bytea || box FROM task_secret WHERE task_secret.task = task.id) FROM task WHERE task_id = $1 FOR UPDATE

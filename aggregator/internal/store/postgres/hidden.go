@@ -1,0 +1,84 @@
+package postgres
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"slices"
+
+	"github.com/starling-agg/starling/aggregator/internal/segment"
+	"github.com/starling-agg/starling/dap"
+)
+
+// hidden is what the ids of a task's runs and flights are enciphered with: an id is one
+// block of AES-256 under a key of the task. Ids that differ still do, so that an id is
+// looked for as before, and without the key they are random bytes.
+type hidden struct {
+	block cipher.Block
+	veil  []byte // key of what hides digests
+}
+
+// veilSize is the size of the random bytes that a run has for its digest.
+const veilSize = 16
+
+// hidden is the task's; nil where it has no secret yet.
+func (s *Store) hidden(t *task) (*hidden, error) {
+	if t.hidden != nil || !t.own() {
+		return t.hidden, nil
+	}
+	keys, err := s.expand(t, domainTaskIDs, 64)
+	if err != nil {
+		return nil, err
+	}
+	defer clear(keys[:32])
+	block, err := aes.NewCipher(keys[:32])
+	if err != nil {
+		return nil, err
+	}
+	t.hidden = &hidden{block, keys[32:]}
+	return t.hidden, nil
+}
+
+// hide is what rows have of ids.
+func (h *hidden) hide(ids []dap.ReportID) []dap.ReportID {
+	out := make([]dap.ReportID, len(ids))
+	for i := range ids {
+		h.block.Encrypt(out[i][:], ids[i][:])
+	}
+	return out
+}
+
+// show turns what a row has into ids, which are in no order.
+func (h *hidden) show(all []byte) []byte {
+	out := make([]byte, len(all))
+	for i := 0; i < len(all); i += idSize {
+		h.block.Decrypt(out[i:], all[i:i+idSize])
+	}
+	return out
+}
+
+// cover hides the digest of a run's ids, which would tell of a few ids whether they are
+// those, and shows it again.
+func (h *hidden) cover(digest segment.SetDigest, veil []byte) (out segment.SetDigest) {
+	mac := hmac.New(sha256.New, h.veil)
+	mac.Write(veil)
+	subtle.XORBytes(out[:], digest[:], mac.Sum(nil))
+	return out
+}
+
+// unreadable is about rows that are enciphered under a secret that is not there.
+func (t *task) unreadable() error {
+	return fmt.Errorf("task %v: its ids are under a secret that is not there", t.id)
+}
+
+// splitIDs are the ids of a run's bytes.
+func splitIDs(all []byte) []dap.ReportID {
+	ids := make([]dap.ReportID, 0, len(all)/idSize)
+	for id := range slices.Chunk(all, idSize) {
+		ids = append(ids, dap.ReportID(id))
+	}
+	return ids
+}
