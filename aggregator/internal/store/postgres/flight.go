@@ -75,11 +75,6 @@ func (f *flight) enter(tx *pgdb.Tx, s *Store, id dap.TaskID, ids []dap.ReportID)
 	if err = expect(found, err, "turn of the task"); err != nil {
 		return false, err
 	}
-	if !t.own() { // it may have got its secret since, in that turn
-		if t, err = live(tx, reading, id); err != nil {
-			return false, err
-		}
-	}
 	// A flight of before the task had a secret has the ids as they are.
 	under, err := s.hidden(t)
 	if err != nil {
@@ -107,7 +102,7 @@ func (f *flight) enter(tx *pgdb.Tx, s *Store, id dap.TaskID, ids []dap.ReportID)
 		case own == t.own():
 			busy = busy || meet(sorted, theirs)
 		case own:
-			return t.unreadable()
+			busy = true // the task has its secret since a moment ago
 		default:
 			busy = busy || meet(ascending(ids), theirs)
 		}
@@ -117,6 +112,9 @@ func (f *flight) enter(tx *pgdb.Tx, s *Store, id dap.TaskID, ids []dap.ReportID)
 		return busy, err
 	}
 	seen, rs, err := s.look(tx, t, ids, false)
+	if errors.Is(err, errNoSecret) {
+		return true, nil
+	}
 	if err != nil {
 		return false, err
 	}

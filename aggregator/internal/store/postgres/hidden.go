@@ -6,7 +6,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/subtle"
-	"fmt"
+	"errors"
 	"slices"
 
 	"github.com/starling-agg/starling/aggregator/internal/segment"
@@ -69,10 +69,9 @@ func (h *hidden) cover(digest segment.SetDigest, veil []byte) (out segment.SetDi
 	return out
 }
 
-// unreadable is about rows that are enciphered under a secret that is not there.
-func (t *task) unreadable() error {
-	return fmt.Errorf("task %v: its ids are under a secret that is not there", t.id)
-}
+// errNoSecret: a row is enciphered, and the task had no secret when its row was read. It
+// has got one since.
+var errNoSecret = errors.New("ids are under a secret that was not there")
 
 // splitIDs are the ids of a run's bytes.
 func splitIDs(all []byte) []dap.ReportID {

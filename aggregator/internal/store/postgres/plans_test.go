@@ -214,7 +214,7 @@ var rare = []string{
 	"wrappings", "replica-lives", "end-wrapping", "wrapping-ended", "hold-vault", "hold-vaults-alone", "renew-replica", "secrets-of-wrapping",
 	"marked", "begin-marks", "age", "save-time-and-age", "head-now", "total-at", "forgotten", "forget-task", "new-epoch",
 	"waiting-of-tasks", "drop-all-slices", "drop-all-jobs", "drop-all-runs", "drop-all-noise", "drop-all-flights", "close-tasks",
-	"root-newest", "roots-begun", "roots", "tasks-without-secret", "task-secrets-to-reseal", "reseal-task-secrets", "roots-in-use",
+	"root-newest", "roots-begun", "roots", "tasks-without-secret", "task-secrets-to-reseal", "reseal-task-secrets",
 	"drop-all-hpke-keys", "empty-hpke-vault", "mark-hpke-vault", "forget-replicas",
 }
 

@@ -172,7 +172,7 @@ func (s *Store) scan(rs *runs, r pgdb.Row, t *task) error {
 			return err
 		}
 		if under == nil {
-			return t.unreadable()
+			return fmt.Errorf("task %v: %w", t.id, errNoSecret)
 		}
 		h.digest = under.cover(h.stored, h.veil)
 	}

@@ -310,20 +310,11 @@ func (s *Store) StepSecrets(ctx context.Context) (worked bool, err error) {
 	return worked || ended, err
 }
 
-// endRoots ends all roots but the newest, unless another replica seals something anew at
-// the moment, or has provisioned a task since.
+// endRoots ends all roots but the newest. None does that a secret lies under, which another
+// replica seals anew at the moment, or has made since.
 func (s *Store) endRoots(ctx context.Context, newest string) (ended bool, err error) {
 	_, version, err := s.roots.v.State(ctx)
 	if err != nil {
-		return false, err
-	}
-	used := false
-	err = s.view(ctx, "roots-in-use", func(tx *pgdb.Tx) (err error) {
-		var one int
-		used, err = tx.One("roots-in-use", []any{newest}, &one)
-		return err
-	})
-	if err != nil || used {
 		return false, err
 	}
 	switch err := s.roots.v.Keep(ctx, []string{newest}, version); {
@@ -342,8 +333,8 @@ func (s *Store) endRoots(ctx context.Context, newest string) (ended bool, err er
 	return true, nil
 }
 
-// giveSecrets makes secrets for tasks that came before there were any. No commit of the task
-// is under way then, and none looks at its ids.
+// giveSecrets makes secrets for tasks that came before there were any, while nothing that the
+// task's lock keeps out is under way.
 func (s *Store) giveSecrets(ctx context.Context) (worked bool, err error) {
 	var ids []dap.TaskID
 	err = s.view(ctx, "tasks-without-secret", func(tx *pgdb.Tx) error {
@@ -362,11 +353,6 @@ func (s *Store) giveSecrets(ctx context.Context) (worked bool, err error) {
 		err := s.update(ctx, "give-secret", func(tx *pgdb.Tx) error {
 			t, err := find(tx, excluding, id)
 			if err != nil || t.retired || t.own() { // another replica was first
-				return err
-			}
-			var one int
-			found, err := tx.One("replay-turn", []any{t.row}, &one)
-			if err = expect(found, err, "turn of the task"); err != nil {
 				return err
 			}
 			return s.putSecret(tx, id)

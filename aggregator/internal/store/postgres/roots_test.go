@@ -426,6 +426,46 @@ func TestTasksGetSecrets(t *testing.T) {
 	h.audit("")
 }
 
+// TestSecretMeanwhile: a commit that has read the row of its task without a secret, and then
+// meets ids that are under one, looks again.
+func TestSecretMeanwhile(t *testing.T) {
+	ctx, s := t.Context(), pgtest.New(t)
+	older(t, s)
+	h := &helper{t: t, task: storetest.Task(t, dap.TimeInterval, 1), a: open(t, s), b: open(t, s), owner: connect(t, s, s.Owner)}
+	is(t, h.a.PutTask(ctx, h.task), nil)
+	is(t, h.b.PutTask(ctx, h.task), nil)
+	_, err := postgres.Migrate(ctx, options(s).Database, true)
+	is(t, err, nil)
+	x := connect(t, s, s.Owner)
+	x.ok("BEGIN")
+	x.ok("SELECT 1 FROM replay FOR UPDATE")
+	done := make(chan error, 1)
+	go func() {
+		r, _, err := h.a.Create(context.Background(), store.KindAggregation, h.task.ID, "", []byte("one"), false, nil, storetest.Epoch)
+		if err == nil {
+			_, err = h.a.CommitJob(context.Background(), r, h.commit(0), func([]dap.ReportError) ([]byte, error) { return []byte("r0"), nil })
+		}
+		done <- err
+	}()
+	for h.owner.counted("pg_locks WHERE NOT granted") == 0 { // it has read the task
+	}
+	for more := true; more; {
+		more, err = h.b.StepSecrets(ctx)
+		is(t, err, nil)
+	}
+	x.ok("INSERT INTO flight (token, task, ids, own, expires) VALUES (decode(repeat('00', 16), 'hex'), 1, '', true, now() + interval '100 milliseconds')")
+	x.ok("COMMIT")
+	is(t, <-done, nil)
+	if n := h.owner.counted("run WHERE veil IS NOT NULL"); n != 1 {
+		t.Errorf("%d runs are enciphered", n)
+	}
+	h.audit("")
+	// No root ends that a task's secret is under, and no row changes its form.
+	h.owner.refused("DELETE FROM secret WHERE purpose = 4", foreign, "")
+	h.owner.ok("UPDATE part SET own = false")
+	h.audit("is not what was written")
+}
+
 // TestRootsAtOnce: of replicas that start at once, and make the root of the next day at
 // once, one makes it, and the secrets of tasks that come meanwhile lie under one that lives.
 func TestRootsAtOnce(t *testing.T) {

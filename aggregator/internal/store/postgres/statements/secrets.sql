@@ -22,8 +22,5 @@ WHERE root <> $1 ORDER BY task_secret.task LIMIT 500 FOR UPDATE OF task_secret S
 -- name: reseal-task-secrets
 UPDATE task_secret AS s SET root = $1, box = x.box FROM unnest($2::bigint[], $3::bytea[]) AS x (task, box) WHERE s.task = x.task
 
--- name: roots-in-use
-SELECT 1 FROM task_secret WHERE root <> $1 LIMIT 1
-
 -- name: drop-task-secret
 DELETE FROM task_secret WHERE task = $1
