@@ -267,14 +267,28 @@ func testLetGo(t *testing.T, h Harness) {
 		_, err = w.Store.CommitJob(ctx, r, Commit(t, task, []store.Batch{{Start: 10}}, []dap.Time{10}, [][]int{{n}}), reply)
 		return err
 	}
+	// A release of nothing fails otherwise where the VDAF is not known.
+	knows := func(want bool) {
+		t.Helper()
+		for range 2 {
+			_, err := w.Store.Release(ctx, &store.Release{Task: task.ID, Kind: store.KindShare, Resource: "none", Selection: *Interval(10, 1)})
+			if err == nil || errors.Is(err, store.ErrNotFound) != want {
+				t.Errorf("the VDAF is known, want %v: %v", want, err)
+			}
+		}
+	}
 	w.ok(job(1))
+	knows(true)
 	w.Store.LetGo(task.ID)
 	w.Store.LetGo(task.ID)
 	w.Store.LetGo(dap.TaskID{99})
 	if state, err := w.Store.TaskState(ctx, task.ID); err != nil || state != (store.TaskState{}) {
 		t.Errorf("state %+v, %v", state, err)
 	}
+	knows(false)
 	w.ok(w.Store.PutTask(ctx, task))
+	w.ok(w.Store.PutTask(ctx, task))
+	knows(true)
 	w.ok(job(2))
 	counts, err := w.Store.Counts(ctx, task.ID)
 	if w.ok(err); counts.Aggregated != 2 {
