@@ -109,6 +109,10 @@ func appendState(records []record) ([]byte, error) {
 	return wire.AppendSum(b, 0), nil
 }
 
+// NoKeys is the state of a set that has no key, for whoever destroys all keys of a vault
+// and leaves its version: without a state that vault would be damaged.
+func NoKeys() ([]byte, error) { return appendState(nil) }
+
 // parseState reads the one encoding of a state, or fails with [ErrDamaged].
 func parseState(file []byte) ([]record, error) {
 	content, ok := wire.CutSum(file)

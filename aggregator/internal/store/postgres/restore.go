@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator/internal/payload"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
+	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/dap"
 )
 
@@ -185,10 +186,20 @@ func (s *Store) closeAll(tx *pgdb.Tx, done *Restored) error {
 		done.Reports += w.reports
 	}
 	for _, statement := range []string{"drop-all-slices", "drop-all-jobs", "drop-all-runs", "drop-all-noise", "drop-all-flights",
-		"drop-all-hpke-keys", "empty-hpke-vault", "mark-hpke-vault", "forget-replicas"} {
+		"drop-all-hpke-keys", "forget-replicas"} {
 		if _, err := tx.Exec(statement); err != nil {
 			return err
 		}
+	}
+	none, err := keyset.NoKeys()
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec("empty-hpke-vault", none); err != nil {
+		return err
+	}
+	if _, err := tx.Exec("mark-hpke-vault"); err != nil {
+		return err
 	}
 	n, err := tx.Exec("close-tasks", done.Epoch)
 	done.Tasks = int(n)

@@ -14,7 +14,7 @@ UPDATE identity SET epoch = $1, keys = false, marked = true, base = (SELECT seq 
 DELETE FROM secret WHERE purpose = 1
 
 -- name: empty-hpke-vault
-UPDATE vault SET state = '', version = version + 1, maker = '', until = 0 WHERE purpose = 1
+UPDATE vault SET state = $1, version = version + 1, maker = '', until = 0 WHERE purpose = 1
 
 -- name: mark-hpke-vault
 UPDATE vault_mark SET version = (SELECT version FROM vault WHERE purpose = 1) WHERE purpose = 1
