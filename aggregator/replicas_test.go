@@ -5,8 +5,10 @@ package aggregator_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -21,7 +23,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/recipe"
@@ -37,6 +38,7 @@ type replicas struct {
 	leader, helper *side
 	uploads        *atomic.Int64 // objects that the leaders have put
 	answer         string        // of each device
+	marks          string        // where they lie: in a "directory" or in "objects"; "" for nowhere
 }
 
 // side is one aggregator.
@@ -47,6 +49,10 @@ type side struct {
 	front  net.Listener
 	next   atomic.Uint64
 	closed atomic.Pointer[gate]
+	mu     sync.Mutex
+	heard  []*recording // of each connection, guarded by mu
+
+	unfenced bool // what is brought again says nothing of what its sender holds
 }
 
 // gate keeps aggregation jobs from a side.
@@ -54,6 +60,18 @@ type gate struct {
 	kept chan struct{} // closed once there is one
 	once sync.Once
 	open chan struct{} // closed when all goes on
+}
+
+// recording is what one connection has brought.
+type recording struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (c *recording) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.b.Write(b)
 }
 
 // process is one that serves.
@@ -64,8 +82,8 @@ type process struct {
 }
 
 // newReplicas has two helpers, and two leaders or the one that deploy makes.
-func newReplicas(t *testing.T, leaders bool) *replicas {
-	r := &replicas{T: t, bin: filepath.Join(t.TempDir(), "starling"), dir: filepath.Join(t.TempDir(), "d")}
+func newReplicas(t *testing.T, leaders bool, marks string) *replicas {
+	r := &replicas{T: t, marks: marks, bin: filepath.Join(t.TempDir(), "starling"), dir: filepath.Join(t.TempDir(), "d")}
 	build := exec.Command("go", "build", "-o", r.bin, "../cmd/starling")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -107,12 +125,21 @@ func (r *replicas) newSide(role, address string) *side {
 	r.write("secrets/database."+role+".owner", schema.Owner)
 	database := fmt.Sprintf("\n[database]\nfile = \"secrets/database.%[1]s\"\nowner = \"secrets/database.%[1]s.owner\"\n"+
 		"wrapping_keys = \"secrets/wrapping.%[1]s\"\nservice = %[2]q\nschema = %[3]q\n", role, schema.Role, schema.Name)
-	if role == "leader" {
-		r.write("secrets/objects", objectCredentials)
-		var o *aggregator.Objects
-		o, r.uploads = objectStorage(r.T, "secrets/objects")
-		database += fmt.Sprintf("\n[database.objects]\nendpoint = %q\nregion = %q\nbucket = %q\npath_style = true\ncredentials = %q\n",
+	r.write("secrets/objects", objectCredentials)
+	bucket := func(section string) (uploads *atomic.Int64) {
+		o, uploads := objectStorage(r.T, "secrets/objects")
+		database += fmt.Sprintf("\n[%s]\nendpoint = %q\nregion = %q\nbucket = %q\npath_style = true\ncredentials = %q\n", section,
 			o.Endpoint, o.Region, o.S3Bucket, o.Credentials)
+		return uploads
+	}
+	if role == "leader" {
+		r.uploads = bucket("database.objects")
+	}
+	switch r.marks {
+	case "directory":
+		database += fmt.Sprintf("\n[database.marks]\ndirectory = \"marks.%s\"\n", role)
+	case "objects":
+		bucket("database.marks.objects")
 	}
 	for i := range s.two {
 		s.two[i] = r.configure(role, i, database)
@@ -132,13 +159,19 @@ func (r *replicas) write(name, text string) {
 	r.ok(os.WriteFile(filepath.Join(r.dir, name), []byte(text), 0o600))
 }
 
-// free is an address that nobody has a moment ago.
+// free is an address that nobody has a moment ago, below the ports that connections get: a
+// process that starts again finds it free.
 func (r *replicas) free() string {
 	r.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	r.ok(err)
-	defer l.Close()
-	return l.Addr().String()
+	for {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 15000+rand.IntN(15000)))
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		r.ok(err)
+		defer l.Close()
+		return l.Addr().String()
+	}
 }
 
 // configure writes the file of one process.
@@ -189,7 +222,11 @@ func (s *side) spread() {
 					_, _ = io.Copy(from, to)
 					_ = from.Close()
 				}()
-				s.hand(to, from)
+				c := new(recording)
+				s.mu.Lock()
+				s.heard = append(s.heard, c)
+				s.mu.Unlock()
+				s.hand(to, io.TeeReader(from, c))
 				return
 			}
 		}()
@@ -197,7 +234,7 @@ func (s *side) spread() {
 }
 
 // hand copies what comes, jobs once the gate is open.
-func (s *side) hand(to, from net.Conn) {
+func (s *side) hand(to io.Writer, from io.Reader) {
 	b := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(b)
@@ -314,7 +351,7 @@ func (r *replicas) lives() (n int) {
 // database, and every report counts once. Before, and between versions, each says what is
 // to be typed.
 func TestReplicas(t *testing.T) {
-	r := newReplicas(t, false)
+	r := newReplicas(t, false, "")
 	one, two := &r.helper.two[0], &r.helper.two[1]
 	r.refused("starling migrate", "serve", "helper", one.config)
 	if out := r.done("migrate", one.config); !strings.Contains(out, ", was 0") {
@@ -417,7 +454,7 @@ const takeover = 30 * time.Second
 // under load: no report that was acknowledged is lost, none counts twice, and the other one
 // takes the job over.
 func TestReplicasOfBoth(t *testing.T) {
-	r := newReplicas(t, true)
+	r := newReplicas(t, true, "")
 	one, two := &r.leader.two[0], &r.leader.two[1]
 	for _, s := range []*side{r.leader, r.helper} {
 		r.refused("starling migrate", "serve", s.role, s.two[0].config)
