@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -49,7 +51,7 @@ func TestMishaps(t *testing.T) {
 	opt.Attempts = 3
 	s := open(t, opt)
 	must(t, s.Put(t.Context(), "old.obj", content))
-	again := func(m mishap) []mishap { return []mishap{m, m, m, m} }
+	again := func(m mishap) []mishap { return slices.Repeat([]mishap{m}, 6) }
 	for what, tc := range map[string]struct {
 		on       []mishap
 		put      error // what a put of a new object, and
@@ -58,11 +60,11 @@ func TestMishaps(t *testing.T) {
 		requests int   // of the put
 	}{
 		"nothing":            {nil, nil, nil, nil, 1},
-		"lost once":          {[]mishap{lost}, nil, nil, nil, 2},
+		"lost once":          {[]mishap{lost}, nil, nil, nil, 3},
 		"lost twice":         {[]mishap{lost, lost}, nil, nil, nil, 3},
-		"lost always":        {again(lost), payload.ErrUnavailable, payload.ErrUnavailable, payload.ErrUnavailable, 3},
+		"lost always":        {again(lost), payload.ErrUnavailable, payload.ErrUnavailable, payload.ErrUnavailable, 6},
 		"unheard once":       {[]mishap{unheard}, payload.ErrExists, nil, nil, 2},
-		"unheard always":     {again(unheard), payload.ErrUnavailable, payload.ErrUnavailable, payload.ErrUnavailable, 3},
+		"unheard always":     {again(unheard), payload.ErrUnavailable, payload.ErrUnavailable, payload.ErrUnavailable, 6},
 		"500 once":           {[]mishap{answer(500, "InternalError")}, nil, nil, nil, 2},
 		"503 always":         {again(answer(503, "SlowDown")), payload.ErrUnavailable, payload.ErrUnavailable, payload.ErrUnavailable, 3},
 		"429 once":           {[]mishap{answer(429, "TooManyRequests")}, nil, nil, nil, 2},
@@ -111,6 +113,39 @@ func TestMishaps(t *testing.T) {
 			must(t, payload.Keep(t.Context(), s, name, content))
 			has(t, s, name, content)
 		})
+	}
+}
+
+// TestSlammed: a store that closes the connection on a body which it does not want, before
+// its refusal can be heard, refuses all the same.
+func TestSlammed(t *testing.T) {
+	f := newFake(t)
+	s := open(t, f.options(t))
+	large := bytes.Repeat(content, 400)
+	must(t, s.Put(t.Context(), "a.obj", large))
+	f.always = func(w http.ResponseWriter, r *http.Request, real http.Handler) {
+		if r.Method == http.MethodPut {
+			slam(t, w)
+			return
+		}
+		real.ServeHTTP(w, r)
+	}
+	is(t, s.Put(t.Context(), "a.obj", large), payload.ErrExists)
+	must(t, payload.Keep(t.Context(), s, "a.obj", large))
+	is(t, payload.Keep(t.Context(), s, "a.obj", large[1:]), payload.ErrExists)
+	has(t, s, "a.obj", large)
+}
+
+// slam ends a connection with what the client has sent unread, of which it learns by a
+// reset.
+func slam(t *testing.T, w http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	if err := errors.Join(conn.(*net.TCPConn).SetLinger(0), conn.Close()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -91,6 +92,9 @@ type request struct {
 	// read takes a good answer. An error that is none of payload's is an answer that
 	// ended early, and the request is made again.
 	read func(*http.Response) error
+	// broken, if there is one, is called after an attempt whose connection broke before an
+	// answer came; an error of it ends the request.
+	broken func() error
 }
 
 // do makes a request until it is answered for good, a bounded number of times.
@@ -115,6 +119,10 @@ func (s *Store) do(ctx context.Context, what string, r *request) error {
 			return fmt.Errorf("%w: %s", err, what)
 		case errors.As(err, &refused):
 			kind, again = refused.kind(), refused.again(s.creds)
+		case r.broken != nil && !isTimeout(err):
+			if err := r.broken(); err != nil {
+				return err
+			}
 		}
 		if !again || attempt >= s.opt.Attempts {
 			return fmt.Errorf("%w: %s: %w", kind, what, err)
@@ -123,6 +131,11 @@ func (s *Store) do(ctx context.Context, what string, r *request) error {
 			return payload.Ended(ctx, what)
 		}
 	}
+}
+
+func isTimeout(err error) bool {
+	var e net.Error
+	return errors.As(err, &e) && e.Timeout()
 }
 
 // once makes a request once, signed with the credentials of the moment.

@@ -38,7 +38,21 @@ func (s *Store) Put(ctx context.Context, name string, parts ...[]byte) error {
 			"Content-Type":          {"application/octet-stream"},
 			"X-Amz-Checksum-Crc32c": {base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, sum))},
 		},
+		broken: func() error { return s.taken(ctx, name) },
 	})
+}
+
+// taken is ErrExists where a put of a name whose connection broke can be settled: a store
+// that refuses the condition need not read the body first, and where it closes the
+// connection on a client that still writes, no refusal is ever heard, however often the
+// put is sent again.
+func (s *Store) taken(ctx context.Context, name string) error {
+	one := *s
+	one.opt.Attempts = 1
+	if _, _, err := one.get(ctx, "", name, make([]byte, 1), 0); err != nil {
+		return nil // not there, or not known: the put's own outcome stands
+	}
+	return fmt.Errorf("%w: put %s", payload.ErrExists, name)
 }
 
 // ReadAt implements [payload.Store].
