@@ -36,8 +36,16 @@ type BenchOptions struct {
 	// these are made while others are verified. Default 8,000 for each second, and no more
 	// than memory holds.
 	Reports int
-	// Workers is how many requests are under way at a time. Default GOMAXPROCS.
+	// Workers is how many requests are under way at a time. Default GOMAXPROCS, or Replicas
+	// where these are more; with a Rate 64.
 	Workers int
+	// Rate is how many reports are uploaded a second, whatever the leader makes of them;
+	// acknowledgements are then timed from when each request was due. Default 0, as fast as
+	// they are acknowledged.
+	Rate int
+	// Replicas is how many processes each aggregator has, with one database; more than one
+	// need [Postgres]. Default 1.
+	Replicas int
 	// Engine is where the aggregators keep all. Default [Embedded].
 	Engine Engine
 	// Serve starts an aggregator in a process of its own. Required.
@@ -74,6 +82,8 @@ const (
 	benchMaking     = 3 // seconds of making reports for one of sending them
 	benchPhases     = 6
 	benchMinBatch   = 1000
+	benchInFlight   = 64 // requests at a time, with a rate
+	maxReplicas     = 16
 )
 
 // WithDefaults fills in what is not said.
@@ -83,8 +93,14 @@ func (o BenchOptions) WithDefaults() BenchOptions {
 			o.Seconds = maxBenchSeconds
 		}
 	}
+	if o.Replicas == 0 {
+		o.Replicas = 1
+	}
 	if o.Workers == 0 {
-		o.Workers = runtime.GOMAXPROCS(0)
+		o.Workers = max(runtime.GOMAXPROCS(0), o.Replicas)
+		if o.Rate > 0 {
+			o.Workers = benchInFlight
+		}
 	}
 	if o.Engine == "" {
 		o.Engine = Embedded
@@ -116,6 +132,12 @@ func (o BenchOptions) Validate() error {
 		return fmt.Errorf("lab: %d workers; want 1 to %d", o.Workers, maxWorkers)
 	case o.Engine != Embedded && o.Engine != Postgres:
 		return fmt.Errorf("lab: no engine %q; want embedded or postgres", o.Engine)
+	case o.Rate < 0 || o.Rate > maxBenchReports:
+		return fmt.Errorf("lab: %d reports a second; want 0 to %d", o.Rate, maxBenchReports)
+	case o.Replicas < 1 || o.Replicas > maxReplicas:
+		return fmt.Errorf("lab: %d replicas; want 1 to %d", o.Replicas, maxReplicas)
+	case o.Replicas > 1 && o.Engine != Postgres:
+		return errors.New("lab: replicas share a database: they need the engine postgres")
 	case o.Serve == nil:
 		return errors.New("lab: nothing starts the aggregators")
 	}
@@ -140,15 +162,21 @@ func (b *ByRole) set(role dap.Role, x float64, n uint64, scale float64) {
 
 // A BenchReport is what a benchmark measured. Its JSON keys are only added to.
 type BenchReport struct {
-	VDAF    string `json:"vdaf"`
-	Length  int    `json:"length,omitempty"`
-	Engine  Engine `json:"engine"`
+	VDAF   string `json:"vdaf"`
+	Length int    `json:"length,omitempty"`
+	Engine Engine `json:"engine"`
+	// Replicas is how many processes each aggregator has; all figures are of them together.
+	Replicas int `json:"replicas"`
+	// Rate is how many reports a second were due; left out where they came as fast as they
+	// were acknowledged.
+	Rate    int    `json:"rate,omitempty"`
 	Reports uint64 `json:"reports"` // uploaded and verified by both aggregators
 	// Seconds is from the first upload to the last verification.
 	Seconds          float64 `json:"seconds"`
 	ReportsPerSecond float64 `json:"reports_per_second"`
 	// AckP50 and AckP99 are quantiles of the time to acknowledge one request of
-	// ReportsPerRequest reports, of 100,000 requests at most.
+	// ReportsPerRequest reports, of 100,000 requests at most; with a rate from when the
+	// request was due.
 	AckP50            float64 `json:"ack_p50_ms"`
 	AckP99            float64 `json:"ack_p99_ms"`
 	ReportsPerRequest int     `json:"reports_per_request"`
@@ -236,9 +264,9 @@ func Bench(ctx context.Context, o BenchOptions) (_ *BenchReport, err error) {
 	transport.MaxIdleConnsPerHost, transport.Proxy = o.Workers+4, nil
 	defer transport.CloseIdleConnections()
 	b := &bench{o: o, dir: dir, answer: answer, http: &http.Client{Transport: transport, Timeout: time.Minute},
-		rep: &BenchReport{VDAF: o.VDAF, Length: o.Length, Engine: o.Engine, CPUs: runtime.NumCPU()}}
+		rep: &BenchReport{VDAF: o.VDAF, Length: o.Length, Engine: o.Engine, Replicas: o.Replicas, Rate: o.Rate, CPUs: runtime.NumCPU()}}
 	for i, role := range []dap.Role{dap.RoleHelper, dap.RoleLeader} {
-		b.parties[i] = &benchParty{role: role, config: filepath.Join(dir, role.String()+".toml")}
+		b.parties[i] = &benchParty{role: role, configs: []string{filepath.Join(dir, role.String()+".toml")}}
 	}
 
 	b.phase(1, "start")
@@ -248,6 +276,14 @@ func Bench(ctx context.Context, o BenchOptions) (_ *BenchReport, err error) {
 				return nil, err
 			}
 			defer p.rows.end()
+		}
+	}
+	if o.Replicas > 1 {
+		for _, p := range b.parties {
+			if err := p.replicate(o.Replicas); err != nil {
+				return nil, err
+			}
+			defer p.front.Close()
 		}
 	}
 	if err := b.start(nil); err != nil {

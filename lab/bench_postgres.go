@@ -48,12 +48,12 @@ func newBenchDatabase(dir string, p *benchParty) (_ *benchDatabase, err error) {
 	if _, err := database.AddWrappingKey(filepath.Join(dir, keys), time.Now()); err != nil {
 		return nil, fmt.Errorf("lab: %w", err)
 	}
-	made, err := os.ReadFile(p.config)
+	made, err := os.ReadFile(p.configs[0])
 	if err != nil {
 		return nil, fmt.Errorf("lab: %w", err)
 	}
 	text := fmt.Sprintf("engine = \"postgres\"\n%s\n[database]\nfile = %q\nwrapping_keys = %q\n", made, file, keys)
-	if err := os.WriteFile(p.config, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(p.configs[0], []byte(text), 0o600); err != nil {
 		return nil, fmt.Errorf("lab: %w", err)
 	}
 	return d, nil

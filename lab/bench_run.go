@@ -149,6 +149,9 @@ func (b *bench) reports(ctx context.Context, c *client.Client, at time.Time) (ne
 			return nil, nil
 		}, uint64(len(reports)), nil
 	}
+	if b.o.Rate > 0 {
+		return nil, 0, fmt.Errorf("lab: %d reports; at a rate all are made before, at most %d", b.o.Reports, maxBenchBytes/size)
+	}
 	b.rep.MadeMeanwhile = true
 	var given atomic.Int64
 	return func() ([]dap.Report, error) {
@@ -170,7 +173,11 @@ func (b *bench) prepare(ctx context.Context, c *client.Client, at time.Time, hel
 	n, least := b.o.Reports, b.o.Reports
 	if n == 0 {
 		least = uploadBatch
-		n = max(min(benchEach*b.o.Seconds, held), least)
+		each := benchEach
+		if b.o.Rate > 0 {
+			each = b.o.Rate
+		}
+		n = max(min(each*b.o.Seconds, held), least)
 	}
 	// Reports that take the devices long take the servers long, too: fewer of them will do.
 	enough := time.Now().Add(time.Duration(b.o.Seconds)*benchMaking*time.Second + 5*time.Second)
@@ -204,7 +211,9 @@ func (b *bench) prepare(ctx context.Context, c *client.Client, at time.Time, hel
 
 // upload sends requests until there are no more, or the time is over.
 func (b *bench) upload(ctx context.Context, c *client.Client, next func() ([]dap.Report, error), total uint64) error {
-	end := time.Now().Add(time.Duration(b.o.Seconds) * time.Second)
+	begin := time.Now()
+	end := begin.Add(time.Duration(b.o.Seconds) * time.Second)
+	var turn atomic.Int64 // requests that are due, with a rate
 	group, inside := errgroup.WithContext(ctx)
 	for range b.o.Workers {
 		group.Go(func() error {
@@ -217,6 +226,17 @@ func (b *bench) upload(ctx context.Context, c *client.Client, next func() ([]dap
 					return err
 				}
 				asked := time.Now()
+				if b.o.Rate > 0 {
+					// One that is sent late, since too many are under way, has waited since.
+					ahead := float64(turn.Add(1)-1) * float64(b.rep.ReportsPerRequest) / float64(b.o.Rate)
+					asked = begin.Add(time.Duration(ahead * float64(time.Second)))
+					if !asked.Before(end) {
+						return nil
+					}
+					if err := sleepUntil(inside, asked); err != nil {
+						return err
+					}
+				}
 				refused, err := c.Upload(inside, reports)
 				took := time.Since(asked)
 				if err == nil && len(refused) > 0 {
@@ -236,6 +256,18 @@ func (b *bench) upload(ctx context.Context, c *client.Client, next func() ([]dap
 		})
 	}
 	return group.Wait()
+}
+
+// sleepUntil returns at a time, or at once where it is over.
+func sleepUntil(ctx context.Context, at time.Time) error {
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
 }
 
 // room waits, where reports are made meanwhile, until few of them wait to be verified.
@@ -258,7 +290,7 @@ func (b *bench) room(ctx context.Context) error {
 // watch notes what each window took, until both aggregators have verified all that was
 // uploaded.
 func (b *bench) watch(ctx context.Context, uploaded <-chan struct{}, then time.Time, before [2]use) error {
-	config, err := deploy.LoadAggregator(b.parties[1].config, dap.RoleLeader)
+	config, err := deploy.LoadAggregator(b.parties[1].configs[0], dap.RoleLeader)
 	if err != nil {
 		return err
 	}
@@ -338,15 +370,18 @@ func (b *bench) collect(ctx context.Context, at time.Time) error {
 func (b *bench) examine(ctx context.Context) error {
 	b.phase(6, "examine")
 	for _, p := range b.parties {
-		config, err := deploy.LoadAggregator(p.config, p.role)
-		if err != nil {
-			return err
+		var stored float64
+		for _, file := range p.configs {
+			config, err := deploy.LoadAggregator(file, p.role)
+			if err != nil {
+				return err
+			}
+			size, err := directorySize(string(config.Data))
+			if err != nil {
+				return fmt.Errorf("lab: %w", err)
+			}
+			stored += float64(size)
 		}
-		size, err := directorySize(string(config.Data))
-		if err != nil {
-			return fmt.Errorf("lab: %w", err)
-		}
-		stored := float64(size)
 		if p.rows != nil {
 			rows, err := p.rows.size()
 			if err != nil {
@@ -355,6 +390,10 @@ func (b *bench) examine(ctx context.Context) error {
 			stored += rows
 		}
 		b.rep.StoreMB.set(p.role, stored, 1, 1e-6)
+		config, err := deploy.LoadAggregator(p.configs[0], p.role)
+		if err != nil {
+			return err
+		}
 		begin := time.Now()
 		faults, err := config.Audit(ctx)
 		if err != nil || len(faults) > 0 {

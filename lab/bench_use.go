@@ -3,11 +3,13 @@ package lab
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,29 +19,41 @@ import (
 
 // A benchParty is an aggregator of a benchmark, which runs or does not.
 type benchParty struct {
-	role   dap.Role
-	config string         // file
-	child  *Child         // nil: it does not run
-	rows   *benchDatabase // nil: they are in its directory
-	peak   int64          // resident set in bytes, of all its lives
+	role     dap.Role
+	configs  []string       // files, one of each process
+	children []*Child       // those that run
+	front    *benchFront    // nil: the one process is reached as it is
+	rows     *benchDatabase // nil: they are in its directory
+	peak     int64          // resident sets in bytes, of all its lives
 }
 
-func (p *benchParty) start(serve func(dap.Role, string) (*Child, error)) (err error) {
-	p.child, err = serve(p.role, p.config)
-	return err
+func (p *benchParty) start(serve func(dap.Role, string) (*Child, error)) error {
+	for _, config := range p.configs {
+		child, err := serve(p.role, config)
+		if err != nil {
+			return err
+		}
+		p.children = append(p.children, child)
+	}
+	return nil
 }
 
-func (p *benchParty) stop() error {
-	if p.child == nil {
+// stop stops its processes, the last first.
+func (p *benchParty) stop() (err error) {
+	if len(p.children) == 0 {
 		return nil
 	}
-	now, known := procNumber(p.child.PID, "status", "VmHWM:") // KiB
-	peak, err := p.child.Stop()
-	if known {
-		// Of a process that was started by a large one, Stop tells that one's size.
-		peak = int64(now) * 1024
+	var sum int64
+	for _, child := range slices.Backward(p.children) {
+		now, known := procNumber(child.PID, "status", "VmHWM:") // KiB
+		peak, stopped := child.Stop()
+		if known {
+			// Of a process that was started by a large one, Stop tells that one's size.
+			peak = int64(now) * 1024
+		}
+		sum, err = sum+peak, errors.Join(err, stopped)
 	}
-	p.child, p.peak = nil, max(p.peak, peak)
+	p.children, p.peak = nil, max(p.peak, sum)
 	return err
 }
 
@@ -68,22 +82,38 @@ func (b *bench) use(ctx context.Context) (both [2]use, err error) {
 	return both, nil
 }
 
-// use reads the party's own metrics, and what the system says of its process.
+// use is what all processes of a party have used, its database's server too.
 func (p *benchParty) use(ctx context.Context, client *http.Client) (u use, err error) {
-	config, err := deploy.LoadAggregator(p.config, p.role)
+	u.written, u.known = make(map[string]float64), true
+	for i, config := range p.configs {
+		if err := u.add(ctx, client, p.role, config); err != nil {
+			return u, err
+		}
+		disk, known := diskBytes(p.children[i].PID)
+		u.disk, u.known = u.disk+disk, u.known && known
+	}
+	if p.rows != nil {
+		err = p.rows.add(&u)
+	}
+	return u, err
+}
+
+// add reads a process's own metrics.
+func (u *use) add(ctx context.Context, client *http.Client, role dap.Role, file string) error {
+	config, err := deploy.LoadAggregator(file, role)
 	if err != nil {
-		return u, err
+		return err
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+string(config.Local.Address)+"/metrics", nil)
 	if err != nil {
-		return u, err
+		return err
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return u, err
+		return err
 	}
 	defer resp.Body.Close()
-	u.written = make(map[string]float64)
+	said := false
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 		series, value, _ := strings.Cut(lines.Text(), " ")
 		file, written := strings.CutPrefix(series, `starling_written_bytes_total{file="`)
@@ -92,22 +122,19 @@ func (p *benchParty) use(ctx context.Context, client *http.Client) (u use, err e
 		}
 		x, err := strconv.ParseFloat(value, 64)
 		if err != nil {
-			return u, fmt.Errorf("%s: %w", series, err)
+			return fmt.Errorf("%s: %w", series, err)
 		}
 		if written {
-			u.written[strings.TrimSuffix(file, `"}`)] = x
+			u.written[strings.TrimSuffix(file, `"}`)] += x
+			said = true
 		} else {
-			u.cpu = x
+			u.cpu += x
 		}
 	}
-	if len(u.written) == 0 {
-		return u, fmt.Errorf("status %d without the bytes that it has written", resp.StatusCode)
+	if !said {
+		return fmt.Errorf("status %d without the bytes that it has written", resp.StatusCode)
 	}
-	u.disk, u.known = diskBytes(p.child.PID)
-	if p.rows != nil {
-		err = p.rows.add(&u)
-	}
-	return u, err
+	return nil
 }
 
 // count fills in what both have used for a report, from one time to another.

@@ -30,17 +30,20 @@ func benchCommand() *command {
 
 func benchEndToEnd() *command {
 	return &command{
-		name: "e2e", args: "--vdaf count|histogram|pine32|... [--length N] [--seconds S] [--reports N] [--json]",
+		name: "e2e", args: "--vdaf count|histogram|pine32|... [--length N] [--seconds S] [--reports N] [--rate R] [--replicas N] [--json]",
 		short: "Measure leader and helper from upload to verified, as two processes",
 		long: `Reports are made before the clock starts, as far as 512 MiB hold them; of more, the rest while others are uploaded. The clock
 stops when both aggregators have verified all. The client's work shares the machine with the two servers. Then all is collected,
 both stores are audited, and both servers started again. Bytes written are those that a server hands to its files, the database's
 log included; the disk's are the pages that the system wrote for them, where it says so. With --engine postgres each has a server of PostgreSQL
-of its own, which the benchmark starts: its processor time and its write-ahead log count as theirs.`,
+of its own, which the benchmark starts: its processor time and its write-ahead log count as theirs. With --replicas each has several processes on its database, and figures are of
+all together; what spreads connections over them is the benchmark's own, and not counted. With --rate reports come at that pace, and an
+acknowledgement is timed from when its request was due.`,
 		examples: [][2]string{
 			{"starling bench e2e --vdaf histogram --length 21 --seconds 10", "the lab's histogram"},
 			{"starling bench e2e --vdaf count --seconds 30 --json", "the smallest reports, for a program"},
 			{"starling bench e2e --vdaf count --reports 200_000 --engine postgres", "the same, in PostgreSQL"},
+			{"starling bench e2e --vdaf count --engine postgres --replicas 3 --rate 3000", "three processes of each, at a steady pace"},
 			{"starling bench e2e --vdaf count --reports 10_000_000", "what many reports stored cost; an hour or so"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
@@ -49,14 +52,16 @@ of its own, which the benchmark starts: its processor time and its write-ahead l
 			length := flags.Int("length", 0, "buckets of a histogram, entries of a vector: `N`")
 			seconds := flags.Int("seconds", 0, "upload for `S` seconds, or until the reports run out; 0 takes 10, or with --reports what these take")
 			reports := flags.Int("reports", 0, "make `N` reports; 0 makes 8,000 for each second")
-			workers := flags.Int("workers", 0, "upload over `N` connections; 0 takes one for each processor")
+			workers := flags.Int("workers", 0, "upload over `N` connections; 0 takes one for each processor or replica, with --rate 64")
+			rate := flags.Int("rate", 0, "upload `R` reports a second; 0 is as fast as they are acknowledged")
+			replicas := flags.Int("replicas", 1, "start `N` processes of each aggregator, with --engine postgres")
 			engine := flags.String("engine", string(lab.Embedded), "where the servers keep all, embedded or postgres: `ENGINE`")
 			return func(ctx context.Context, e *env, args []string) error {
 				if err := noArgs("bench e2e", args); err != nil {
 					return err
 				}
 				watch := newProgress(e)
-				o := lab.BenchOptions{VDAF: *vdaf, Length: *length, Seconds: *seconds, Reports: *reports, Workers: *workers, Engine: lab.Engine(*engine),
+				o := lab.BenchOptions{VDAF: *vdaf, Length: *length, Seconds: *seconds, Reports: *reports, Workers: *workers, Engine: lab.Engine(*engine), Rate: *rate, Replicas: *replicas,
 					Serve: func(role dap.Role, config string) (*lab.Child, error) { return child(ctx, role, config) }, Progress: watch.show}
 				if err := o.Validate(); err != nil {
 					return usageOf("bench e2e", err)
@@ -80,6 +85,12 @@ func printBench(e *env, r *lab.BenchReport) error {
 	n := chart.Count
 	fmt.Fprintf(e.stdout, "%s reports of %s bytes in %.2f s on %d processors, engine %s\n",
 		n(float64(r.Reports)), n(float64(r.BytesEach)), r.Seconds, r.CPUs, r.Engine)
+	if r.Replicas > 1 {
+		fmt.Fprintf(e.stdout, "%d processes of each aggregator\n", r.Replicas)
+	}
+	if r.Rate > 0 {
+		fmt.Fprintf(e.stdout, "%s reports a second were due\n", n(float64(r.Rate)))
+	}
 	fmt.Fprintf(e.stdout, "%s reports a second, verified by both aggregators\n", n(r.ReportsPerSecond))
 	if last := len(r.Windows) - 1; last > 0 {
 		first, last := r.Windows[0], r.Windows[last]
