@@ -48,6 +48,7 @@ type side struct {
 	two    [2]process
 	front  net.Listener
 	next   atomic.Uint64
+	only   atomic.Pointer[process] // where all connections go, if it is there
 	closed atomic.Pointer[gate]
 	mu     sync.Mutex
 	heard  []*recording // of each connection, guarded by mu
@@ -213,7 +214,11 @@ func (s *side) spread() {
 		go func() {
 			defer from.Close()
 			for range s.two {
-				to, err := net.Dial("tcp", s.two[s.next.Add(1)%2].public)
+				p := &s.two[s.next.Add(1)%2]
+				if only := s.only.Load(); only != nil {
+					p = only
+				}
+				to, err := net.Dial("tcp", p.public)
 				if err != nil {
 					continue
 				}
@@ -517,6 +522,85 @@ func TestReplicasOfBoth(t *testing.T) {
 		<-p.ended
 	}
 	r.done("doctor", two.config) // in whose database all holds
+}
+
+// TestReplicasTasks: a task is added at one process of each side and its requests come to the
+// other; then the leader's first one closes it, and its second one, to which all reports come,
+// refuses them. None starts anew, none that was acknowledged is lost, and the first task goes on.
+func TestReplicasTasks(t *testing.T) {
+	r := newReplicas(t, true, "")
+	for _, s := range []*side{r.leader, r.helper} {
+		r.done("migrate", s.two[0].config)
+		r.done("key", "wrapping", "--out", "secrets/wrapping."+s.role)
+		s.only.Store(&s.two[1])
+	}
+	for _, s := range []*side{r.helper, r.leader} {
+		r.serve(&s.two[0], s.role)
+		r.serve(&s.two[1], s.role)
+	}
+	begun := time.Now()
+	r.send(20)
+
+	const again = "again.starling"
+	r.done("recipe", "again", deploy.RecipeFile, again)
+	add := []string{"task", "add", "--recipe", again, "--verify-key", "1=secrets/verify.key", "--peer-token", "secrets/peer.token",
+		"--collector-hpke", "collector.hpke"}
+	r.done(append(add, r.helper.two[0].config)...)
+	out := r.done(append(add, "--collector-token", "secrets/collector.token", "--json", r.leader.two[0].config)...)
+	_, id, _ := strings.Cut(out, `"task": "`)
+	id, _, found := strings.Cut(id, `"`)
+	if !found {
+		t.Fatalf("added:\n%s", out)
+	}
+	// upload says whether a report of the new task was acknowledged.
+	taken := 0
+	upload := func() bool {
+		t.Helper()
+		out, _ := r.command("send", "--any-keys", "--max-epsilon", "0", again, r.answer)
+		ok := strings.Contains(out, "1 acknowledged")
+		if ok {
+			taken++
+		}
+		return ok
+	}
+	until := func(what string, is func() bool) {
+		t.Helper()
+		for end := time.Now().Add(takeover); !is(); {
+			if time.Now().After(end) {
+				t.Fatalf("%s: not after %v", what, takeover)
+			}
+		}
+	}
+	until("the task is taken where it was not added", upload)
+	for taken < 15 {
+		if !upload() {
+			t.Fatalf("a report was refused after %d", taken)
+		}
+	}
+	r.done("task", "close", "--task", id, "--reason", "the office withdraws", r.leader.two[0].config)
+	until("the leader's other process refuses", func() bool { return !upload() })
+	for _, s := range []*side{r.leader, r.helper} { // the helper is told of it
+		for i := range s.two {
+			until(s.two[i].config+" lists it as closed", func() bool {
+				out := r.done("task", "list", s.two[i].config)
+				return strings.Contains(out, "the office withdraws\n") && strings.Count(out, "  live\n") == 1
+			})
+		}
+	}
+	for range 3 {
+		if upload() {
+			t.Error("a report of a closed task was acknowledged")
+		}
+	}
+	all := fmt.Sprintf("%[1]d acknowledged = %[1]d aggregated", taken)
+	for i := range r.leader.two {
+		until("all that were acknowledged are verified", func() bool { return strings.Contains(r.done("status", r.leader.two[i].config), all) })
+	}
+	r.send(20)
+	r.collect(begun, 40)
+	for i := range r.leader.two {
+		r.done("doctor", r.leader.two[i].config)
+	}
 }
 
 // number writes a number below a million as the commands do.
