@@ -18,14 +18,32 @@ import (
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/database"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
+	"github.com/starling-agg/starling/internal/pgserver"
 )
 
 // With STARLING_TEST_ENGINE=postgres leader and helper of each pair stand on databases, and
 // the leader's uploads that are too large for a row in object storage: test/postgres/check
 // says which tests.
 func init() {
-	if os.Getenv("STARLING_TEST_ENGINE") == "postgres" {
-		onDatabases, afterAll = databases, pgtest.End
+	if os.Getenv("STARLING_TEST_ENGINE") != "postgres" {
+		return
+	}
+	onDatabases = databases
+	if os.Getenv("STARLING_TEST_POSTGRES") != "" {
+		return
+	}
+	// Leader and helper refuse a server that does not keep what it commits, as pgtest's own is.
+	server := must(pgserver.New(true))
+	afterAll = func() {
+		server.Stop()
+		server.Remove()
+	}
+	if err := server.Start(); err != nil {
+		server.Remove()
+		panic(err)
+	}
+	if err := os.Setenv("STARLING_TEST_POSTGRES", "host="+server.Dir+" port=5432 dbname=postgres user="+pgserver.Admin); err != nil {
+		panic(err)
 	}
 }
 
