@@ -1,6 +1,9 @@
 package aggregator
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // A StoreError is a store that is not used as it is: it was damaged, replaced or put back,
 // so that opening it could release a batch a second time, or lose what was acknowledged
@@ -8,6 +11,7 @@ import "fmt"
 type StoreError struct {
 	Fault  StoreFault
 	Role   string // "leader" or "helper", as it was configured
+	File   string // of the configuration; empty: that of the role's name
 	Detail string // what was found, in words
 }
 
@@ -79,12 +83,12 @@ func (e *StoreError) Error() string { return "store: " + e.Fault.String() + ": "
 
 // Remedy says what a person can do about it.
 func (e *StoreError) Remedy() string {
-	file := e.Role + ".toml"
+	file := cmp.Or(e.File, e.Role+".toml")
 	const anew = "; if they are gone for good, this store cannot go on: move its directories away and publish its recipes anew " +
 		"(starling recipe new; \"When a store is refused\" in docs/operating.md), for a store that has forgotten may release a batch twice"
 	switch e.Fault {
 	case RestoreBegun:
-		return "run the restore again: starling restore --from DIR " + file
+		return "run the restore again: starling restore --from DIR --yes " + file
 	case DatabaseLost, OlderStore, DamagedStore:
 		return "put the newest files back, `data` in " + file + " says where; or, with a backup, starling restore --from DIR " + file + anew
 	case LogLost:
@@ -94,9 +98,9 @@ func (e *StoreError) Remedy() string {
 	case OlderSchema:
 		return "bring it to this version: starling migrate " + file
 	case ForeignSchema:
-		return "`database.schema` in " + file + " has to name the schema of this very aggregator, or one that is not there yet"
+		return "`database.schema` in " + file + " has to name the schema of this very aggregator, or one that is not there yet (docs/operating.md, \"Several processes\")"
 	case OlderDatabase:
-		return "bring the newest database back, `database.file` in " + file + " says where; if it is gone for good, say so: starling restore --database " + file + " (\"PostgreSQL\" in docs/recovery.md)"
+		return "bring the newest database back, `database.file` in " + file + " says where; if it is gone for good, stop all processes and say so: starling restore --database --yes " + file + " (\"PostgreSQL\" in docs/recovery.md)"
 	case MarksLost:
 		return "`database.marks` in " + file + " has to name the place where this aggregator's marks have always been" + anew
 	case RecordLost:

@@ -111,7 +111,8 @@ type Aggregator struct {
 	// Log says how much is written to stderr. Default "info".
 	Log Log `toml:"log"`
 
-	dir string `toml:"-"` // of the configuration's file; empty: none
+	file string `toml:"-"` // of the configuration, as it was named; empty: none
+	dir  string `toml:"-"` // of that file; empty: none
 }
 
 // A Task is one task as this aggregator is provisioned with it.
@@ -248,7 +249,7 @@ func LoadAggregator(path string, role dap.Role) (*Aggregator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("deploy: %w", err)
 	}
-	a.dir = filepath.Dir(file)
+	a.file, a.dir = path, filepath.Dir(file)
 	return a, nil
 }
 

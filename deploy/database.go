@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -182,7 +183,8 @@ func (a *Aggregator) RestoreDatabase(ctx context.Context) (done database.Restore
 	if err != nil {
 		return done, err
 	}
-	return database.Restore(ctx, database.RestoreOptions{Database: *a.Database.options(), Role: a.Role, Party: m.base})
+	done, err = database.Restore(ctx, database.RestoreOptions{Database: *a.Database.options(), Role: a.Role, Party: m.base})
+	return done, a.ofStore(err)
 }
 
 // validateDatabase says what is wrong with the engine by itself.
@@ -278,14 +280,20 @@ func (a *Aggregator) shared() (*aggregator.Database, error) {
 
 // ofDatabase says whose database an error is of.
 func ofDatabase(a *Aggregator, err error) error {
-	var wrong *aggregator.StoreError
-	if errors.As(err, &wrong) {
-		wrong.Role = a.Role.String()
-	}
 	if err != nil {
-		return fmt.Errorf("database: %w", err)
+		return fmt.Errorf("database: %w", a.ofStore(err))
 	}
 	return nil
+}
+
+// ofStore says which configuration names a store that was refused, so that the remedy can be
+// typed as it stands.
+func (a *Aggregator) ofStore(err error) error {
+	var wrong *aggregator.StoreError
+	if errors.As(err, &wrong) {
+		wrong.File = cmp.Or(a.file, a.Role.String()+".toml")
+	}
+	return err
 }
 
 // migrateTime bounds a migration that waits for locks.

@@ -89,7 +89,7 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 		o.aggregatorService, err = helper.New(ctx, helper.Options{Options: shared, Deferred: deferred, Taskprov: m.brings})
 	}
 	if err != nil {
-		return nil, errors.Join(a.ofImport(m, err), fsys.Close())
+		return nil, errors.Join(a.ofStore(a.ofImport(m, err)), fsys.Close())
 	}
 	return o, nil
 }
@@ -169,7 +169,7 @@ func (a *Aggregator) Parts(log *slog.Logger, open Listeners) []service.Part {
 			}
 			running.Store(s)
 			ready()
-			return errors.Join(s.Run(ctx), removeOperatorToken(s.files.data), s.Close())
+			return errors.Join(a.ofStore(s.Run(ctx)), removeOperatorToken(s.files.data), s.Close())
 		}},
 		service.Local{
 			Name: name + " local listener", Address: a.Local.Address, Metrics: metrics, Log: log, Open: open.Local,

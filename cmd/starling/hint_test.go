@@ -251,7 +251,7 @@ func TestHintsOfFailures(t *testing.T) {
 	}
 	hints := []string{whereToLook, (&deploy.StateError{}).Remedy(), (&deploy.StateError{Newer: true}).Remedy(),
 		(&gateway.StateError{}).Remedy(), (&gateway.StateError{Newer: true}).Remedy()}
-	for fault := aggregator.DatabaseLost; fault <= aggregator.RestoreBegun; fault++ {
+	for fault := aggregator.DatabaseLost; fault <= aggregator.MarksLost; fault++ {
 		hints = append(hints, (&aggregator.StoreError{Fault: fault, Role: "leader"}).Remedy())
 	}
 	for _, err := range []error{syscall.EADDRINUSE, disk.ErrLocked, syscall.ENOSPC, fs.ErrPermission, errors.New("another")} {
