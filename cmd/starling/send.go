@@ -18,6 +18,7 @@ import (
 	"github.com/starling-agg/starling/client/sender"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
+	"github.com/starling-agg/starling/internal/releases"
 	"github.com/starling-agg/starling/lab/chart"
 	"github.com/starling-agg/starling/recipe"
 )
@@ -183,6 +184,8 @@ func (x *sending) unsent(ctx context.Context, err error) error {
 		return &failure{exitCheck, err, "starling recipe show " + x.file + " says when it is answered: wait, or get the recipe that follows it"}
 	case errors.As(err, new(*client.ValueError)):
 		return &failure{exitInput, err, "starling recipe show " + x.file}
+	case closedForGood(err):
+		return &failure{exitCheck, err, hintOfAnswer(err)}
 	}
 	return &failure{exitUnreachable, err, hintOfAnswer(err)}
 }
@@ -325,10 +328,19 @@ func readValues(in io.Reader, r *recipe.Recipe, args []string, file, column stri
 	return values, err
 }
 
+// closedForGood reports whether a server that was restored takes nothing more of the task.
+func closedForGood(err error) bool {
+	problem := new(dap.Problem)
+	return errors.As(err, &problem) && problem.Type == releases.ProblemClosed
+}
+
 // hintOfAnswer says what to look at where an upload was not answered as it should be.
 func hintOfAnswer(err error) string {
 	if refused := new(ohttp.RefusedError); errors.As(err, &refused) && refused.Reason == ohttp.ReasonKey {
 		return "the manifest is of an epoch that is over: get the present one from where this one came"
+	}
+	if closedForGood(err) {
+		return "nothing more is taken under this recipe, however often it is sent: get the one that was published in its place from where this one came"
 	}
 	if problem := new(dap.Problem); errors.As(err, &problem) && problem.HTTPStatus() >= http.StatusInternalServerError {
 		return "the server is there and cannot take it: who runs it finds the reason in its log, a full disk (df -h) say; starling doctor leader.toml. Then send again"

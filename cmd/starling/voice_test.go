@@ -14,6 +14,7 @@ import (
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/releases"
 	"github.com/starling-agg/starling/recipe"
 )
 
@@ -63,6 +64,7 @@ func TestUnsent(t *testing.T) {
 	}{
 		{t.Context(), client.ErrWindow, exitCheck, "starling recipe show recipe.starling says when"},
 		{t.Context(), &dap.Problem{Type: "about:blank", Status: 500}, exitUnreachable, "a full disk"},
+		{t.Context(), &dap.Problem{Type: releases.ProblemClosed, Status: 400}, exitCheck, "published in its place"},
 		{t.Context(), &dap.Problem{Type: "about:blank", Status: 404}, exitUnreachable, "starling status leader.toml"},
 		{stopped, errors.New("stopped"), exitInterrupted, "starling status leader.toml"},
 	} {
