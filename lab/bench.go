@@ -48,6 +48,10 @@ type BenchOptions struct {
 	Replicas int
 	// Engine is where the aggregators keep all. Default [Embedded].
 	Engine Engine
+	// Objects is a file with the section [database.objects] of a leader's configuration, its
+	// paths absolute: where uploads of 256 KiB or more lie. It needs [Postgres]. Default
+	// none: all uploads are rows.
+	Objects string
 	// Serve starts an aggregator in a process of its own. Required.
 	Serve func(role dap.Role, config string) (*Child, error)
 	// Progress as in [Options].
@@ -138,6 +142,8 @@ func (o BenchOptions) Validate() error {
 		return fmt.Errorf("lab: %d replicas; want 1 to %d", o.Replicas, maxReplicas)
 	case o.Replicas > 1 && o.Engine != Postgres:
 		return errors.New("lab: replicas share a database: they need the engine postgres")
+	case o.Objects != "" && o.Engine != Postgres:
+		return errors.New("lab: uploads lie in object storage with the engine postgres alone")
 	case o.Serve == nil:
 		return errors.New("lab: nothing starts the aggregators")
 	}
@@ -272,7 +278,7 @@ func Bench(ctx context.Context, o BenchOptions) (_ *BenchReport, err error) {
 	b.phase(1, "start")
 	if o.Engine == Postgres {
 		for _, p := range b.parties {
-			if p.rows, err = newBenchDatabase(dir, p); err != nil {
+			if p.rows, err = newBenchDatabase(dir, p, o.Objects); err != nil {
 				return nil, err
 			}
 			defer p.rows.end()

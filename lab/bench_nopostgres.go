@@ -8,7 +8,7 @@ import "errors"
 // of Unix.
 type benchDatabase struct{}
 
-func newBenchDatabase(string, *benchParty) (*benchDatabase, error) {
+func newBenchDatabase(string, *benchParty, string) (*benchDatabase, error) {
 	return nil, errors.New("lab: a benchmark on PostgreSQL runs on Unix")
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/database"
+	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/pgserver"
 )
 
@@ -23,9 +24,9 @@ type benchDatabase struct{ *pgserver.Server }
 // durability above all.
 var benchSettings = []string{"shared_buffers=256MB", "max_wal_size=4GB"}
 
-// newBenchDatabase starts a server, and has a party's configuration name it. Uploads are
-// rows.
-func newBenchDatabase(dir string, p *benchParty) (_ *benchDatabase, err error) {
+// newBenchDatabase starts a server, and has a party's configuration name it, and a leader's
+// also object storage, where objects is its section's file.
+func newBenchDatabase(dir string, p *benchParty, objects string) (_ *benchDatabase, err error) {
 	s, err := pgserver.New(true, benchSettings...)
 	if err != nil {
 		return nil, fmt.Errorf("lab: PostgreSQL, 15 or newer, is needed on the PATH (on Debian: apt-get install postgresql): %w", err)
@@ -53,6 +54,13 @@ func newBenchDatabase(dir string, p *benchParty) (_ *benchDatabase, err error) {
 		return nil, fmt.Errorf("lab: %w", err)
 	}
 	text := fmt.Sprintf("engine = \"postgres\"\n%s\n[database]\nfile = %q\nwrapping_keys = %q\n", made, file, keys)
+	if objects != "" && p.role == dap.RoleLeader {
+		section, err := os.ReadFile(objects)
+		if err != nil {
+			return nil, fmt.Errorf("lab: %w", err)
+		}
+		text += "\n" + string(section)
+	}
 	if err := os.WriteFile(p.configs[0], []byte(text), 0o600); err != nil {
 		return nil, fmt.Errorf("lab: %w", err)
 	}

@@ -30,7 +30,7 @@ func benchCommand() *command {
 
 func benchEndToEnd() *command {
 	return &command{
-		name: "e2e", args: "--vdaf count|histogram|pine32|... [--length N] [--seconds S] [--reports N] [--rate R] [--replicas N] [--json]",
+		name: "e2e", args: "--vdaf count|histogram|pine32|... [--length N] [--seconds S] [--reports N] [--rate R] [--replicas N] [--objects FILE] [--json]",
 		short: "Measure leader and helper from upload to verified, as two processes",
 		long: `Reports are made before the clock starts, as far as 512 MiB hold them; of more, the rest while others are uploaded. The clock
 stops when both aggregators have verified all. The client's work shares the machine with the two servers. Then all is collected,
@@ -38,7 +38,8 @@ both stores are audited, and both servers started again. Bytes written are those
 log included; the disk's are the pages that the system wrote for them, where it says so. With --engine postgres each has a server of PostgreSQL
 of its own, which the benchmark starts: its processor time and its write-ahead log count as theirs. With --replicas each has several processes on its database, and figures are of
 all together; what spreads connections over them is the benchmark's own, and not counted. With --rate reports come at that pace, and an
-acknowledgement is timed from when its request was due.`,
+acknowledgement is timed from when its request was due. With --objects large uploads lie in object storage that runs already: FILE
+has the section [database.objects] of a leader, with absolute paths.`,
 		examples: [][2]string{
 			{"starling bench e2e --vdaf histogram --length 21 --seconds 10", "the lab's histogram"},
 			{"starling bench e2e --vdaf count --seconds 30 --json", "the smallest reports, for a program"},
@@ -56,12 +57,13 @@ acknowledgement is timed from when its request was due.`,
 			rate := flags.Int("rate", 0, "upload `R` reports a second; 0 is as fast as they are acknowledged")
 			replicas := flags.Int("replicas", 1, "start `N` processes of each aggregator, with --engine postgres")
 			engine := flags.String("engine", string(lab.Embedded), "where the servers keep all, embedded or postgres: `ENGINE`")
+			objects := flags.String("objects", "", "keep large uploads in the object storage of `FILE`, with --engine postgres")
 			return func(ctx context.Context, e *env, args []string) error {
 				if err := noArgs("bench e2e", args); err != nil {
 					return err
 				}
 				watch := newProgress(e)
-				o := lab.BenchOptions{VDAF: *vdaf, Length: *length, Seconds: *seconds, Reports: *reports, Workers: *workers, Engine: lab.Engine(*engine), Rate: *rate, Replicas: *replicas,
+				o := lab.BenchOptions{VDAF: *vdaf, Length: *length, Seconds: *seconds, Reports: *reports, Workers: *workers, Engine: lab.Engine(*engine), Rate: *rate, Replicas: *replicas, Objects: *objects,
 					Serve: func(role dap.Role, config string) (*lab.Child, error) { return child(ctx, role, config) }, Progress: watch.show}
 				if err := o.Validate(); err != nil {
 					return usageOf("bench e2e", err)
