@@ -52,9 +52,10 @@ type backed struct {
 	ended   chan struct{}
 
 	calm   atomic.Bool
-	now    atomic.Int64 // of the world, in microseconds
-	window atomic.Int32 // away, full or neither
-	until  atomic.Int64 // it ends, as now
+	now    atomic.Int64  // of the world, in microseconds
+	window atomic.Int32  // away, full or neither
+	opened atomic.Uint64 // how many windows there were
+	until  atomic.Int64  // it ends, as now
 
 	mu    sync.Mutex // guards the rest
 	rng   *rand.Rand
@@ -200,7 +201,8 @@ func (b *backed) opWindow(w *world) {
 	}
 	lasts := time.Duration(w.rng.Int64N(int64(2 * lease)))
 	b.until.Store(time.Now().Add(lasts).UnixMicro())
-	b.window.Store(int32(away + w.rng.IntN(2)))
+	// By turns, so that a few worlds have both whatever they draw.
+	b.window.Store(int32(away + (b.opened.Add(1)+w.cfg.seed)%2))
 	w.logf("database: %s for %v", []string{away: "away", full: "full"}[b.window.Load()], lasts)
 }
 
