@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/datakey"
+	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres"
 	"github.com/starling-agg/starling/aggregator/internal/wrap"
 	"github.com/starling-agg/starling/dap"
@@ -140,6 +141,27 @@ func TestSharedDataKeys(t *testing.T) {
 		if faults, err := s.Audit(t.Context()); err != nil || len(faults) > 0 {
 			t.Errorf("replica %d: %v, %q", i, err, faults)
 		}
+	}
+}
+
+// TestDataKeyNotedAtOnce: replicas that note one key at the same moment all have noted it,
+// whichever constraint of the table they meet in.
+func TestDataKeyNotedAtOnce(t *testing.T) {
+	v := newVaults(t)
+	set := datakey.SetID{1}
+	for serial := range uint64(100) {
+		k := datakey.Record{Serial: serial + 1, From: time.Unix(int64(serial)*100, 0), Until: time.Unix(int64(serial+1)*100, 0)}
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() { is(t, v.all.NoteDataKey(context.Background(), set, k), nil) })
+		}
+		wg.Wait()
+	}
+	over := datakey.Record{Serial: 101, From: time.Unix(9_950, 0), Until: time.Unix(10_100, 0)}
+	is(t, v.all.NoteDataKey(t.Context(), set, over), store.ErrDifferent)
+	_, known, err := v.all.DataKeys(t.Context())
+	if is(t, err, nil); len(known) != 100 {
+		t.Errorf("%d keys", len(known))
 	}
 }
 

@@ -35,7 +35,7 @@ SELECT serial, first, until, ended FROM data_key ORDER BY serial
 SELECT first, until FROM data_key WHERE serial = $1
 
 -- name: put-data-key
-INSERT INTO data_key (serial, first, until) VALUES ($1, $2, $3) ON CONFLICT (serial) DO NOTHING
+INSERT INTO data_key (serial, first, until) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING
 
 -- name: end-data-key
 UPDATE data_key SET ended = true WHERE serial = $1
