@@ -4,12 +4,14 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/disk/disktest"
 )
 
@@ -59,4 +61,29 @@ func TestNumbersOfRounds(t *testing.T) {
 			t.Errorf("of what was acknowledged the leader got %v, want %v", got, want)
 		}
 	})
+}
+
+// TestStatusMissesNothing: at each step of its way an upload that was acknowledged is held
+// or passed on.
+func TestStatusMissesNothing(t *testing.T) {
+	for _, point := range Failpoints() {
+		synctest.Test(t, func(t *testing.T) {
+			points := new(disk.Failpoints)
+			b := start(t, Options{Window: time.Second, Failpoints: points})
+			var acknowledged atomic.Bool
+			points.Arm(point, 0, func() error {
+				if s := b.Status(); acknowledged.Load() && s.Held == 0 && s.Passed == 0 {
+					t.Errorf("%s: nothing is held, and nothing was passed on", point)
+				}
+				return nil
+			})
+			b.ask(t, upload(report(t, 1)))
+			acknowledged.Store(true)
+			time.Sleep(time.Minute)
+			if s := b.Status(); s.Held != 0 || s.Passed != 1 {
+				t.Errorf("%s: %d held, %d passed on", point, s.Held, s.Passed)
+			}
+			b.stop()
+		})
+	}
 }

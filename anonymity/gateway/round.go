@@ -213,7 +213,6 @@ func (g *Gateway) tick() {
 	}
 	g.mu.Lock()
 	passing := g.answered
-	g.answered = nil
 	g.mu.Unlock()
 	for _, r := range passing {
 		if err := g.o.Failpoints.Hit(FailAfterAnswer); err != nil {
@@ -221,6 +220,9 @@ func (g *Gateway) tick() {
 			return
 		}
 		g.pass(r)
+		g.mu.Lock()
+		g.answered = g.answered[1:] // held now: the status misses it at no time
+		g.mu.Unlock()
 	}
 	g.answer()
 	for _, r := range g.relays {

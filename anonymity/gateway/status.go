@@ -64,22 +64,25 @@ type KeyStatus struct {
 // for the damaged rounds, which count as long as their files are there. All else it
 // counts since the start.
 func (g *Gateway) Status() *Status {
+	// In the way of an upload: one that moves on meanwhile is counted twice, and never
+	// missed.
+	answered := 0
+	g.mu.Lock()
+	for _, r := range slices.Concat(g.writing, g.answered) {
+		answered += len(r.record.Items)
+	}
+	answered += len(g.open.record.Items)
+	g.mu.Unlock()
 	f := g.forward.Status()
 	s := &Status{Passed: g.counts.outcomes[forward.Taken].Load(), Requests: f.Requests, Covers: g.counts.covers.Load(),
 		Known: g.counts.known.Load(), Refused: make(map[string]uint64), Verdicts: make(map[string]uint64),
-		Lost: make(map[string]uint64), LastLost: make(map[string]time.Time), Unknown: f.Unknown, Held: f.Held, Waiting: f.Waiting, MinRound: g.o.MinRound,
+		Lost: make(map[string]uint64), LastLost: make(map[string]time.Time), Unknown: f.Unknown, Held: answered + f.Held, Waiting: f.Waiting, MinRound: g.o.MinRound,
 		HoldSeconds: g.o.Hold.Seconds(), Room: g.o.Limits.Held, Now: g.o.Clock.Now()}
 	if !f.Oldest.IsZero() {
 		s.Oldest, s.HeldSeconds = &f.Oldest, f.Age.Seconds()
 	}
 	left, _ := g.room.left()
 	s.Charged = g.o.Limits.Held - left
-	g.mu.Lock()
-	for _, r := range slices.Concat(g.writing, g.answered) {
-		s.Held += len(r.record.Items)
-	}
-	s.Held += len(g.open.record.Items)
-	g.mu.Unlock()
 	fill := func(into map[string]uint64, from map[string]*atomic.Uint64) {
 		for word, n := range from {
 			if n := n.Load(); n > 0 {

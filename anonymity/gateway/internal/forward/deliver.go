@@ -69,10 +69,10 @@ func (f *Forwarder) piece(q *queue, b *batch, n int) error {
 		if err := f.o.Journal.Settle(durably, b.Batch, n, journal.CountsAt(f.o.Clock.Now(), ends)); err != nil {
 			return err
 		}
+		f.count(ends) // first: the status misses an upload at no time
 		f.mu.Lock()
 		b.items -= len(refs)
 		f.mu.Unlock()
-		f.count(ends)
 		return f.o.Failpoints.Hit(failAfterSettle)
 	}
 	verdict, refused, err := f.deliver(q, b, refs)
