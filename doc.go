@@ -22,15 +22,21 @@
 //	client collector   the people's side; client/participate: secret coins and the ledger of
 //	                   their cost; client/answer: answers read from words and tables;
 //	                   client/sender: answers sent for one person or many;
+//	                   client/logbook: what a device takes from the transparency log;
+//	                   client/credentials: visits to the attester, and what came of them;
 //	                   clienttest  collectortest
 //	internal/exchange  one DAP request and its answer, as client and collector make it
 //	internal/uploads   what a gateway must know of DAP uploads, which it cannot parse
+//	internal/logged    what entries of the transparency log say, and who may say it
 //	internal/releases  digests of what was released of a task
 //	aggregator         leader  helper  keyset  keyset/vault  backup  database  status  aggregatortest
 //	                   internal/{segment store lease verify rounds release datakey record
 //	                   retire lost mend steady agreement permit room peer task edge watch
 //	                   party payload wrap}: a batch of reports, verified and released
-//	anonymity          ohttp  relay  gateway: who is hidden from whom
+//	anonymity          ohttp  arc  voprf  admission  relay  gateway: who is hidden from whom;
+//	                   tlog  logserver  witness: the log in which all see the same recipes and keys;
+//	                   visit  issuer  attester: how a device comes to its credentials;
+//	                   internal/p256: the group of credentials and tokens
 //	recipe             the six choices, canonical bytes, validation; account computes the
 //	                   guarantee, plan works backwards from it
 //	dap                taskprov  daptest; DAP drafts 18 and 19: wire messages, HPKE strings,

@@ -17,9 +17,7 @@ import (
 const steps = 13
 
 // absent steps are not built yet.
-var absent = map[int]string{
-	3: "rate-limited tokens",
-}
+var absent = map[int]string{}
 
 var stepLine = regexp.MustCompile(`Step (\d+) of one report: from ([^,]+), to ([^.]+)\.\s*$`)
 

@@ -85,6 +85,9 @@ def main():
     for package, (_, seconds) in sorted(packages.items(), key=lambda p: -p[1][1]):
         print(f"ok  {package}  {seconds:.1f}s")
     print(f"{passed} passed, 0 failed")
+    # What the same stage runs beside the tests, and what that says when it fails.
+    for line in junk[-LINES:]:
+        print(line)
     return 0
 
 

@@ -1,11 +1,12 @@
 // Package aggregator holds what the two aggregators of a task have in common: package
 // leader takes reports from clients and answers the collector, package helper verifies
 // with the leader and releases the second share. They meet only in bytes, over HTTP (DAP
-// draft 18); they share this package's options and the machinery below internal.
+// drafts 18 and 19); they share this package's options and the machinery below internal.
+// Each is one process on a directory, or any number of processes on a [Database].
 //
 // # The way of a report through the two
 //
-//	7   leader   accept   checks that need no key, one append and fsync, then the acknowledgement
+//	7   leader   accept   checks that need no key, one append and fsync (or a row, or an object), then the acknowledgement
 //	8   leader   begin    a worker claims a job of reports, opens its shares, takes the VDAF's first step on all
 //	9   helper   runJob   opens the other shares, verifies, commits what holds and is new, stores the answer with it
 //	10  leader   commit   adds what the helper confirmed to the batch, destroys the sealed shares

@@ -5,12 +5,15 @@ package aggregator_test
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
 	"maps"
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -177,9 +180,26 @@ func (d *drill) holds(back *side, when string) {
 	d.refused("releases:closed", "send", "--any-keys", "--max-epsilon", "0", deploy.RecipeFile, d.answer)
 }
 
+// endsByItself waits until a process ends whose database was put back, which it says with the
+// words to type.
+func (d *drill) endsByItself(p *process) {
+	d.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(time.Minute): // it looks every ten seconds
+		d.Fatalf("%s goes on", p.config)
+	}
+	for _, words := range []string{"database older than its marks", "starling restore --database --yes " + p.config} {
+		if !strings.Contains(p.log.String(), words) {
+			d.Errorf("%s does not say %q", p.config, words)
+		}
+	}
+}
+
 // TestReplicasPutBack: a leader or a helper of two processes loses its database, and an older
 // backup, made by PostgreSQL's own means, is put in its place. No process starts before that
-// was said, and then nothing is collected twice, no noise is drawn again, and no report is
+// was said, and those of a helper that run end by themselves, one too that was cut off while the others
+// were restored; and then nothing is collected twice, no noise is drawn again, and no report is
 // taken again: what was brought before is brought again as it was, to a peer that goes on,
 // and to one that starts anew. The same backup, put back once more, is found out too.
 func TestReplicasPutBack(t *testing.T) {
@@ -214,16 +234,40 @@ func TestReplicasPutBack(t *testing.T) {
 				t.Fatalf("heard %d uploads, %d released at the leader, %d at the helper", len(d.uploads), len(d.polls), len(d.shares))
 			}
 			for _, when := range []string{"put back", "put back once more"} {
-				back.stop()
+				// At first those of a helper run, and one of them is cut off; then they are stopped.
+				under := x.role == "helper" && x.marks == "directory" && when == "put back"
+				away := &back.two[1]
+				if under {
+					back.only.Store(&back.two[0])
+					d.ok(away.cmd.Process.Signal(syscall.SIGSTOP))
+					http.DefaultClient.CloseIdleConnections() // some lead to the one that is stopped
+				} else {
+					back.stop()
+				}
 				back.schema.PutBack(t, backup)
+				if under {
+					d.endsByItself(&back.two[0])
+				}
 				for i := range back.two {
+					if under && &back.two[i] == away {
+						continue // it has its directories still
+					}
 					d.refused("starling restore --database", "serve", back.role, back.two[i].config)
 				}
 				d.refused("nothing was done", "restore", "--database", back.two[0].config)
 				if out := d.done("restore", "--database", "--yes", back.two[0].config); !strings.Contains(out, "1 task closed") {
 					t.Errorf("%s: restored: %s", when, out)
 				}
-				d.start(back)
+				if under {
+					d.serve(&back.two[0], back.role)
+					d.holds(back, when+", while one is cut off")
+					d.ok(away.cmd.Process.Signal(syscall.SIGCONT))
+					d.endsByItself(away)
+					back.only.Store(nil)
+					d.serve(away, back.role)
+				} else {
+					d.start(back)
+				}
 				d.holds(back, when)
 				d.helper.unfenced = true // as from a peer that says nothing of what it holds
 				d.holds(back, when+", unfenced")
@@ -234,6 +278,13 @@ func TestReplicasPutBack(t *testing.T) {
 			}
 			back.stop()
 			d.done("doctor", back.two[0].config)
+			if marks := filepath.Join(d.dir, "marks."+back.role); x.marks == "directory" { // which are lost, and found again
+				d.ok(os.Rename(marks, marks+".lost"))
+				d.refused("marks lost", "serve", back.role, back.two[0].config)
+				d.refused("marks lost", "restore", "--database", "--yes", back.two[0].config)
+				d.ok(errors.Join(os.RemoveAll(marks), os.Rename(marks+".lost", marks)))
+				d.serve(&back.two[0], back.role)
+			}
 		})
 	}
 }

@@ -4,6 +4,8 @@ package aggregator_test
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -69,6 +71,9 @@ func (p *pair) replicas(schema *pgtest.Schema, dir string) (both [2]*replica) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.opened = append(r.opened, string(terms))
+			if opt.Taskprov != nil {
+				return p.ofSeed(made)
+			}
 			t := p.task
 			t.Config, t.ID = made, dap.TaskID{}
 			return t, nil
@@ -179,5 +184,106 @@ func TestReplicasHearOfTheRegistry(t *testing.T) {
 	tasks, err := two.Registered(t.Context())
 	if i := slices.IndexFunc(tasks, func(r status.Registered) bool { return r.Task == p.id.Base64() }); err != nil || i < 0 || tasks[i].Closed == nil || tasks[i].Closed.By != "bob" {
 		t.Errorf("registered: %+v, %v", tasks, err)
+	}
+}
+
+// TestReplicasTaskprov: a task that a leader brings to two replicas at once is one row, one
+// that came to either the other serves at its next request, and the limits hold over both.
+func TestReplicasTaskprov(t *testing.T) {
+	server := pgtest.NewServer(t)
+	for name, c := range map[string]struct{ live, perHour, fit int }{"live": {5, 40, 3}, "per hour": {50, 4, 2}} {
+		t.Run(name, func(t *testing.T) {
+			schema, dir := server.Schema(t), t.TempDir()
+			p := bringing(t, setup{}, func(policy *aggregator.TaskPolicy) { policy.Tasks, policy.TasksPerHour = c.live, c.perHour })
+			both := p.replicas(schema, dir)
+			type offered struct {
+				id     dap.TaskID
+				advert string
+			}
+			fresh := func() offered {
+				info := fmt.Appendf(nil, "%s %d", name, rand.Uint64())
+				p.brought(func(c *dap.TaskConfiguration) { c.TaskInfo = info })
+				return offered{p.id, p.advert()}
+			}
+			at := func(r *replica, o offered) int { return p.offerAt(r.Helper, o.id, peerToken, o.advert).status }
+			// atOnce has all offered at both replicas at one time, and counts those that were taken
+			// at either, and the requests that were asked to come later.
+			atOnce := func(list ...offered) (taken map[dap.TaskID]int, later int) {
+				var mu sync.Mutex
+				var wait sync.WaitGroup
+				taken = make(map[dap.TaskID]int)
+				for _, o := range list {
+					for _, r := range both {
+						wait.Go(func() {
+							status := at(r, o)
+							mu.Lock()
+							defer mu.Unlock()
+							switch status {
+							case http.StatusOK:
+								taken[o.id]++
+							case http.StatusTooManyRequests:
+								later++
+							default:
+								t.Errorf("status %d", status)
+							}
+						})
+					}
+				}
+				wait.Wait()
+				return taken, later
+			}
+			known := func(want int) {
+				t.Helper()
+				for _, r := range both {
+					list, err := r.Registered(t.Context())
+					if err != nil || len(list) != want {
+						t.Errorf("%d tasks are registered, want %d: %v", len(list), want, err)
+					}
+					for _, reg := range list {
+						if reg.Source != "in band" || reg.By != bringer {
+							t.Errorf("registered %+v", reg)
+						}
+					}
+				}
+			}
+			known(0)
+			one := fresh()
+			if taken, later := atOnce(slices.Repeat([]offered{one}, 6)...); taken[one.id] != 12 || later != 0 {
+				t.Errorf("%d of 12 requests were served, %d later", taken[one.id], later)
+			}
+			known(1)
+			two := fresh()
+			if first, second := at(both[0], two), at(both[1], two); first != http.StatusOK || second != http.StatusOK {
+				t.Errorf("status %d, and %d at the other", first, second)
+			}
+			known(2)
+			var list []offered
+			for range 6 {
+				list = append(list, fresh())
+			}
+			taken, later := atOnce(list...)
+			if len(taken) != c.fit || later < 2*(len(list)-c.fit) {
+				t.Errorf("%d of %d tasks were taken where %d fit, and %d requests refused", len(taken), len(list), c.fit, later)
+			}
+			known(2 + c.fit)
+			// Those that were taken are served by both, though no more may come.
+			for _, o := range list {
+				for i, r := range both {
+					want := http.StatusTooManyRequests
+					if taken[o.id] > 0 {
+						want = http.StatusOK
+					}
+					if status := at(r, o); status != want {
+						t.Errorf("status %d at replica %d, want %d", status, i, want)
+					}
+				}
+			}
+			if name == "per hour" {
+				p.clock.advance(61 * time.Minute)
+				if taken, _ := atOnce(fresh(), fresh(), fresh(), fresh(), fresh()); len(taken) != c.perHour {
+					t.Errorf("%d tasks came in the next hour, want %d", len(taken), c.perHour)
+				}
+			}
+		})
 	}
 }

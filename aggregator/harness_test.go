@@ -34,12 +34,14 @@ const (
 	precision      = 3600
 )
 
-// back is how far the machine's clock was beyond ten minutes past its hour when the tests
-// began.
-var back = time.Since(time.Now().Truncate(time.Hour)) - 10*time.Minute
+// noon is ten minutes past twelve, in UTC.
+const noon = 12*time.Hour + 10*time.Minute
 
-// today is the machine's time, moved to ten minutes past its hour when the tests
-// began: no unit of a task ends in the middle of a test.
+// back is how far the machine's clock was beyond the last noon when the tests began.
+var back = time.Since(time.Now().Add(-noon).Truncate(24 * time.Hour).Add(noon))
+
+// today is the machine's time, moved back to noon when the tests began: no unit of a task
+// ends in the middle of a test, and no day of keys in one that takes some hours.
 func today() time.Time { return time.Now().Add(-back) }
 
 // clock is [today], shifted: timers are real, dates are the test's.
@@ -61,12 +63,14 @@ type setup struct {
 	noise    noise.Sampler
 	series   *aggregator.Series
 	calendar *aggregator.Calendar
-	base     string         // path of both base URLs
-	upload   string         // token
-	config   dap.VDAFConfig // nil is a histogram; else reports have a shard of their own
-	leader   func(*leader.Options)
-	helper   func(*helper.Options)
-	apart    bool // the records are the test's
+	// reports show credentials of the issuers that the test gives to leader and helper
+	credentials *aggregator.Credentials
+	base        string         // path of both base URLs
+	upload      string         // token
+	config      dap.VDAFConfig // nil is a histogram; else reports have a shard of their own
+	leader      func(*leader.Options)
+	helper      func(*helper.Options)
+	apart       bool // the records are the test's
 }
 
 // pair is a leader and a helper over loopback HTTP, with everything that their peers know.
@@ -187,6 +191,7 @@ func newPair(t testing.TB, s setup) *pair {
 	p.vdaf = must(prio3.NewHistogram(2, buckets, 2))
 	p.task = p.kit.Aggregator()
 	p.task.UploadToken, p.task.Noise, p.task.Series, p.task.Calendar = s.upload, s.noise, s.series, s.calendar
+	p.task.Credentials = s.credentials
 	log := slog.New(slog.NewTextHandler(p.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	p.leaderFS, p.helperFS = disktest.NewMem(1), disktest.NewMem(2)
 	both := func(base string, key *sealed.KeyPair, fsys disk.FS) aggregator.Options {

@@ -46,7 +46,7 @@ func TestCheckKMS(t *testing.T) {
 	check := func(endpoint string, keys []string) error {
 		t.Helper()
 		file := filepath.Join(dir, "d", "replica.toml")
-		text := "engine = \"postgres\"\n" + string(made) + fmt.Sprintf("\n[database]\nfile = \"secrets/database\"\n\n[database.kms]\nendpoint = %q\nregion = \"eu-central-1\"\nkeys = [\"%s\"]\ncredentials = %q\n",
+		text := "engine = \"postgres\"\n" + string(made) + fmt.Sprintf("\n[database]\nfile = \"secrets/database\"\n\n[database.marks]\ndirectory = \"marks\"\n\n[database.kms]\nendpoint = %q\nregion = \"eu-central-1\"\nkeys = [\"%s\"]\ncredentials = %q\n",
 			endpoint, strings.Join(keys, `", "`), credentials)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -3,6 +3,7 @@ package aggregator
 import (
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
 )
 
@@ -23,6 +24,12 @@ type Observer struct {
 	Job func(kind JobKind, outcome Outcome)
 	// Shed is told of each upload or job that was turned away for want of room.
 	Shed func(why Shed)
+	// Uncredited is told how many reports were refused for their credentials, each time that
+	// a job is verified: a job that is repeated is counted again.
+	Uncredited func(why Uncredited, n uint64)
+	// Compared is told of each batch that was released or is held how what came of it stands
+	// to what was to come, where the task has a [Rate] or [Credentials].
+	Compared func(status.Verdict)
 }
 
 // A Shed is what there was no room in.
@@ -34,10 +41,33 @@ const (
 	ShedBacklog Shed = "backlog" // above limits.max_backlog
 	ShedMemory  Shed = "memory"  // bodies, or reports that wait for their fsync or to be sorted
 	ShedQueue   Shed = "queue"   // jobs at the helper
+	// in the quota of that name
+	ShedRequests Shed = "requests"
+	ShedReports  Shed = "reports_per_second"
+	ShedStored   Shed = "bytes_stored"
 )
 
 // Sheds lists all.
-func Sheds() []Shed { return []Shed{ShedDisk, ShedBacklog, ShedMemory, ShedQueue} }
+func Sheds() []Shed {
+	return []Shed{ShedDisk, ShedBacklog, ShedMemory, ShedQueue, ShedRequests, ShedReports, ShedStored}
+}
+
+// Doubted tells Uncredited, if it is there.
+func (o *Observer) Doubted(why map[Uncredited]uint64) {
+	if o.Uncredited == nil {
+		return
+	}
+	for reason, n := range why {
+		o.Uncredited(reason, n)
+	}
+}
+
+// Judged tells Compared, if it is there.
+func (o *Observer) Judged(v status.Verdict) {
+	if o.Compared != nil {
+		o.Compared(v)
+	}
+}
 
 // Turned tells Shed, if it is there.
 func (o *Observer) Turned(why Shed) {
@@ -57,10 +87,11 @@ type Levels struct {
 	Failing    uint64        // reports whose job failed and is repeated
 	Parked     uint64        // reports that wait for the operator
 	SetAside   uint64        // reports that were set aside for good
-	Held       int           // batches with too many reports
+	Held       int           // batches with too many reports, or too few
 	// tasks that take nothing until a person has acted, by who or what keeps them from it
 	HeldByHand, HeldApart, HeldRestored int
 	Files                               Files
+	Used                                Quota // of the quota
 	// of the key that clients are offered; zero where it is the operator's own
 	KeyAge time.Duration
 	Peer   error // why the helper cannot be asked; nil: it answered last
@@ -115,7 +146,7 @@ const (
 	JobDone   Outcome = "done"   // committed or released
 	JobAgain  Outcome = "again"  // will be repeated
 	JobFailed Outcome = "failed" // set aside, or answered with a problem
-	JobHeld   Outcome = "held"   // the batch has too many reports; told once in a life of the service
+	JobHeld   Outcome = "held"   // the batch has too many reports, or too few; told once in a life of the service
 )
 
 // Outcomes lists all.

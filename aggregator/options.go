@@ -59,10 +59,16 @@ type Task struct {
 	// Expected is how many reports may come; batches far above it are held. Optional; the
 	// zero value holds none.
 	Expected Expectation
+	// Rate is what the devices of a sampled recipe send, with which is compared what came.
+	// Required for the task of such a recipe; nil compares nothing.
+	Rate *Rate
 	// Advertise has a leader send the configuration with each request about the task, so
 	// that the helper can take the task from it (package taskprov). The ID is then what
 	// the configuration tells.
 	Advertise bool
+	// Credentials say that each report shows a credential. Required for the task of a
+	// recipe that counts devices; nil takes reports of whoever sends them.
+	Credentials *Credentials
 	// Suite is the HPKE suite that devices seal to. Optional; the zero value is what the
 	// service offers first.
 	Suite sealed.Suite
@@ -145,6 +151,11 @@ func (t *Task) Validate(role dap.Role) error {
 			return fmt.Errorf("aggregator: task: noise: %w", err)
 		}
 	}
+	if t.Credentials != nil {
+		if err := t.Credentials.Validate(cfg); err != nil {
+			return fmt.Errorf("aggregator: task: credentials: %w", err)
+		}
+	}
 	if t.Calendar != nil {
 		if err := t.Calendar.Validate(cfg); err != nil {
 			return fmt.Errorf("aggregator: task: calendar: %w", err)
@@ -152,10 +163,21 @@ func (t *Task) Validate(role dap.Role) error {
 		if t.Series != nil && t.Series.Units != t.Calendar.Units {
 			return fmt.Errorf("aggregator: task: noise: a round of %d units, where the calendar's has %d", t.Series.Units, t.Calendar.Units)
 		}
+		if c := t.Credentials; c != nil && c.Units%t.Calendar.Units != 0 {
+			return fmt.Errorf("aggregator: task: credentials: a round of %d units, where the calendar's has %d", c.Units, t.Calendar.Units)
+		}
 		// Reports carry the first unit of their round: of the units between two rounds
 		// none has any to expect.
 		if t.Expected.Units%t.Calendar.Units != 0 {
 			return fmt.Errorf("aggregator: task: expected reports of %d units, where a round has %d: want whole rounds", t.Expected.Units, t.Calendar.Units)
+		}
+	}
+	if t.Rate != nil {
+		if err := t.Rate.Validate(); err != nil {
+			return fmt.Errorf("aggregator: task: rate: %w", err)
+		}
+		if t.Calendar == nil || !t.Calendar.Alone {
+			return errors.New("aggregator: task: rate: it is of a round, and needs a calendar by which a batch is one")
 		}
 	}
 	return t.Expected.Validate()
@@ -193,6 +215,8 @@ type Options struct {
 	// "keys". Optional. Its Delay is how long after the last upload the leader may come to
 	// a helper with a job; at a leader, which knows what it has not folded, it is zero.
 	KeySchedule *keyset.Schedule
+	// Issuer is that of credentials, beside this aggregator. Required where reports show any.
+	Issuer Issuer
 	// Signing has the service vouch for its HPKE keys, in lists and manifests, for
 	// recipes that name signing keys. Optional.
 	Signing *keyset.Signing
@@ -227,6 +251,11 @@ type Options struct {
 	Absence time.Duration
 	// Limits bound what requests can do. Zero fields take the defaults.
 	Limits Limits
+	// Turn is when the aggregator verifies, where others of the process do too. Optional;
+	// nil verifies whenever Limits.Workers lets it.
+	Turn *Turn
+	// Quota is what the aggregator may take of a machine that it shares. Optional.
+	Quota Quota
 	// Clock is the time; default the system's.
 	Clock Clock
 	// Failpoints is nil in production.
@@ -274,6 +303,9 @@ func (o *Options) Validate() error {
 		if err := o.KeySchedule.Validate(); err != nil {
 			return err
 		}
+	}
+	if err := o.Quota.Validate(); err != nil {
+		return err
 	}
 	if err := o.Limits.Validate(); err != nil {
 		return err

@@ -3,6 +3,7 @@
 package aggregator_test
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -80,6 +81,12 @@ func databases(t testing.TB, p *pair) {
 // objectStorage is an S3 server in this process.
 func objectStorage(t testing.TB, credentials string) (o *aggregator.Objects, uploads *atomic.Int64) {
 	t.Helper()
+	return objectStorageOf(t, credentials, func(string) bool { return true })
+}
+
+// objectStorageOf is an S3 server that knows the access keys that may come.
+func objectStorageOf(t testing.TB, credentials string, knows func(access string) bool) (o *aggregator.Objects, uploads *atomic.Int64) {
+	t.Helper()
 	backend := s3mem.New()
 	if err := backend.CreateBucket("reports"); err != nil {
 		t.Fatal(err)
@@ -87,6 +94,12 @@ func objectStorage(t testing.TB, credentials string) (o *aggregator.Objects, upl
 	real := gofakes3.New(backend).Server()
 	uploads = new(atomic.Int64)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, access, _ := strings.Cut(r.Header.Get("Authorization"), "Credential=")
+		if access, _, _ = strings.Cut(access, "/"); !knows(access) {
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(w, "<Error><Code>InvalidAccessKeyId</Code></Error>")
+			return
+		}
 		if r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, "/reports/slices/") {
 			uploads.Add(1)
 		}

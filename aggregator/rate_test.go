@@ -3,6 +3,9 @@ package aggregator_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,6 +18,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/leader"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/releases"
 )
 
 // expecting is the tasks with another expectation.
@@ -97,7 +101,7 @@ func TestLeaderHoldsTooManyReports(t *testing.T) {
 		p.step()
 	}
 	task := p.leaderTask()
-	want := status.Held{Reports: 11, Expected: 5, Epsilon: 1.25, Delta: 1e-9}
+	want := status.Held{Verdict: status.TooMany, Reports: 11, Expected: 5, Epsilon: 1.25, Delta: 1e-9}
 	if len(task.Held) == 1 {
 		want.Start, want.Duration = task.Held[0].Start, task.Held[0].Duration
 	}
@@ -166,7 +170,7 @@ func TestHelperHoldsTooManyReports(t *testing.T) {
 				if task.Counts.Collected != 0 {
 					t.Error("the helper released the batch")
 				}
-				if why := status.Why(p.leaderTask()); len(why) == 0 || !strings.Contains(why[0].Blocks, "the helper holds batches with too many reports (1)") {
+				if why := status.Why(p.leaderTask()); len(why) == 0 || !strings.Contains(why[0].Blocks, "the helper holds batches, for too many reports or too few (1)") {
 					t.Errorf("leader: why %+v", why)
 				}
 				p.restartHelper(few)
@@ -288,5 +292,334 @@ func TestShareHeldIsAResource(t *testing.T) {
 	next := p.postShare(body)
 	if next.status != http.StatusCreated || len(next.body) != 0 || bytes.Equal([]byte(next.header.Get("Location")), []byte(location)) {
 		t.Errorf("after the deletion: status %d, %d bytes", next.status, len(next.body))
+	}
+}
+
+// rated is the tasks with a rate.
+func rated(tasks []aggregator.Task, r aggregator.Rate) []aggregator.Task {
+	tasks = slices.Clone(tasks)
+	tasks[0].Rate = &r
+	return tasks
+}
+
+// comparedTo counts the verdicts that an observer is told.
+type comparedTo map[status.Verdict]int
+
+func (c comparedTo) observe(o *aggregator.Observer) {
+	o.Compared = func(v status.Verdict) { c[v]++ }
+}
+
+// over is a round that is over.
+func (p *pair) over() dap.Time { return p.now() - 2 }
+
+// askRound asks for a round.
+func (p *pair) askRound(round dap.Time) (q dap.CollectionJobReq, location string) {
+	p.t.Helper()
+	q = p.query()
+	q.Query.Interval = dap.Interval{Start: round, Duration: 1}
+	return q, p.ask(q).header.Get("Location")
+}
+
+// goOn has both aggregators do what they can, some minutes long.
+func (p *pair) goOn() {
+	p.t.Helper()
+	for range 4 {
+		p.step()
+		p.clock.advance(2 * time.Minute)
+	}
+}
+
+// alone is the calendar of a task whose rounds of one unit are released alone.
+var alone = aggregator.Calendar{Units: 1, Alone: true}
+
+// TestHoldsTooFewSenders: a round that has its minimum, but fewer reports than devices as
+// many as the guarantee counts on send whatever their answers, is held open at the leader,
+// which does not ask its helper for it; it is released once more come, and given up once
+// none can. Of 100 devices that send with 1/2, 15 or fewer do once in 2^41.8, and 16 or
+// fewer once in 2^39.5.
+func TestHoldsTooFewSenders(t *testing.T) {
+	for name, c := range map[string]struct {
+		more     []int // reports that come later, in turn; the last of them are enough
+		released uint64
+	}{"more come": {[]int{3, 1}, 16}, "too few for ever": {[]int{3}, 0}} {
+		t.Run(name, func(t *testing.T) {
+			coins := aggregator.Rate{Senders: 100, Least: 0.5, Most: 0.75}
+			told := map[dap.Role]comparedTo{dap.RoleLeader: {}, dap.RoleHelper: {}}
+			var held atomic.Int64
+			s := setup{calendar: &alone, leader: func(o *leader.Options) {
+				o.Tasks, o.Observe = rated(o.Tasks, coins), heldOnce(&held)
+				told[dap.RoleLeader].observe(&o.Observe)
+			}, helper: func(o *helper.Options) {
+				o.Tasks = rated(o.Tasks, coins)
+				told[dap.RoleHelper].observe(&o.Observe)
+			}}
+			if c.released == 0 {
+				s.interval = &dap.Interval{Start: dap.Time(today().Unix()/precision - 24), Duration: 25} // until the end of this hour
+			}
+			p := newPair(t, s)
+			var asked atomic.Int64
+			p.between(func(next http.Handler) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if creates(r, "aggregate_shares") {
+						asked.Add(1)
+					}
+					next.ServeHTTP(w, r)
+				})
+			})
+			round := p.over()
+			send := func(n int) {
+				for i := range n {
+					p.accept(p.report(i%buckets, spoil{Time: &round}))
+				}
+				p.goOn()
+			}
+			send(12)
+			q, location := p.askRound(round)
+			p.goOn()
+			reports := uint64(12)
+			for _, n := range append([]int{0}, c.more[:len(c.more)-1]...) {
+				send(n)
+				reports += uint64(n)
+				p.waits(location)
+				if told := p.poll(location).header.Get(releases.WaitingHeader); told != string(releases.ForReports) {
+					t.Errorf("the collector is told that it waits for %q", told)
+				}
+				task := p.leaderTask()
+				if len(task.Held) != 1 || task.Held[0] != (status.Held{Verdict: status.TooFew, Start: uint64(round), Duration: 1, Reports: reports, Senders: 100}) {
+					t.Fatalf("held %+v", task.Held)
+				}
+				if why := status.Why(task); len(why) == 0 || !strings.Contains(why[0].Blocks, fmt.Sprintf("a batch of %d reports is held: of 100 devices", reports)) ||
+					!strings.Contains(why[0].Do, "have more devices take part") {
+					t.Errorf("why %+v", why)
+				}
+			}
+			if task := p.leaderTask(); task.Rate == nil || task.Rate.Verdict != status.TooFew || task.Batches[0].State != "open" {
+				t.Errorf("rate %+v, batches %+v", task.Rate, task.Batches)
+			}
+			if n := strings.Count(p.log.String(), "a batch is held"); n != 1 || held.Load() != 1 || asked.Load() != 0 {
+				t.Errorf("%d alarms in the log, %d told; the helper was asked %d times", n, held.Load(), asked.Load())
+			}
+			send(c.more[len(c.more)-1])
+			if c.released == 0 {
+				p.clock.advance(2 * time.Hour)
+				p.goOn()
+				if a := p.poll(location); a.status != http.StatusBadRequest || !strings.Contains(string(a.body), string(dap.ProblemInvalidBatchSize)) {
+					t.Fatalf("collection: status %d %q", a.status, a.body)
+				}
+				if n := asked.Load(); n != 0 {
+					t.Errorf("the helper was asked %d times", n)
+				}
+				return
+			}
+			a := p.poll(location)
+			if a.status != http.StatusOK || len(a.body) == 0 {
+				t.Fatalf("collection: status %d, %d bytes; held %+v", a.status, len(a.body), p.leaderTask().Held)
+			}
+			if resp, _ := p.open(q, a.body); resp.ReportCount != c.released {
+				t.Errorf("%d reports", resp.ReportCount)
+			}
+			for role, task := range map[dap.Role]*status.Task{dap.RoleLeader: p.leaderTask(), dap.RoleHelper: p.helperTask()} {
+				if len(task.Held) != 0 || task.Rate == nil || task.Rate.Verdict != status.AsExpected || task.Rate.Reports != c.released || task.Rate.Senders != 100 {
+					t.Errorf("%v: held %+v, rate %+v", role, task.Held, task.Rate)
+				}
+				want := comparedTo{status.AsExpected: 1}
+				if role == dap.RoleLeader {
+					want[status.TooFew] = 1
+				}
+				if !maps.Equal(told[role], want) {
+					t.Errorf("%v is told %v, want %v", role, told[role], want)
+				}
+			}
+		})
+	}
+}
+
+// TestHelperHoldsTooFewSenders: a leader that asks for a round of too few devices gets no
+// share of it, in whatever life of the helper's.
+func TestHelperHoldsTooFewSenders(t *testing.T) {
+	for name, kind := range map[string]helper.Deferred{"at once": helper.Never, "deferred": helper.Always} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t, setup{calendar: &alone, leader: func(o *leader.Options) {
+				o.Tasks = rated(o.Tasks, aggregator.Rate{Senders: 100, Least: 0.5, Most: 0.75})
+			}, helper: func(o *helper.Options) {
+				o.Deferred, o.Tasks = kind, rated(o.Tasks, aggregator.Rate{Senders: 200, Least: 0.5, Most: 0.75})
+			}})
+			round := p.over()
+			for i := range 15 {
+				p.accept(p.report(i%buckets, spoil{Time: &round}))
+			}
+			p.goOn()
+			_, location := p.askRound(round)
+			p.goOn()
+			if mine, theirs := p.leaderTask().Held, p.helperTask().Held; len(mine) != 1 || len(theirs) != 0 {
+				t.Errorf("held: %+v, at the helper %+v", mine, theirs)
+			}
+			p.accept(p.report(1, spoil{Time: &round})) // enough for the leader
+			for life := range 2 {
+				p.goOn()
+				p.waits(location)
+				if held := p.leaderTask().Held; len(held) != 0 {
+					t.Errorf("the leader holds it: %+v", held)
+				}
+				task := p.helperTask()
+				if len(task.Held) != 1 || task.Held[0].Verdict != status.TooFew || task.Held[0].Reports != 16 || task.Counts.Collected != 0 ||
+					task.Rate == nil || task.Rate.Verdict != status.TooFew {
+					t.Errorf("life %d: held %+v, %d collected, rate %+v", life, task.Held, task.Counts.Collected, task.Rate)
+				}
+				if why := status.Why(p.leaderTask()); len(why) == 0 || !strings.Contains(why[0].Blocks, "the helper holds batches") {
+					t.Errorf("life %d: leader: why %+v", life, why)
+				}
+				p.restartHelper(aggregator.Expectation{})
+			}
+		})
+	}
+}
+
+// TestComparesWithCredentials: leader and helper, each by what its own issuer gave out,
+// hold a round whose devices are fewer than the guarantee counts on, one in which more
+// credentials were shown than there are, and one of more than twice as many reports as
+// coins of that many devices bring; and say so of one with more than chance brings. While
+// an issuer does not say how many there are the round waits.
+func TestComparesWithCredentials(t *testing.T) {
+	for name, c := range map[string]struct {
+		rate    *aggregator.Rate
+		issued  uint64
+		reports int
+		verdict status.Verdict
+		held    bool
+		why     string // at the aggregator whose issuer that is
+	}{
+		"fewer than are counted on":    {&aggregator.Rate{Senders: 100, Least: 0.05, Most: 0.1}, 99, 12, status.TooFew, true, "99 devices have credentials, and the guarantee counts on 100"},
+		"as many as are counted on":    {&aggregator.Rate{Senders: 100, Least: 0.05, Most: 0.1}, 100, 12, status.AsExpected, false, ""},
+		"forged":                       {&aggregator.Rate{Senders: 10, Least: 0.1, Most: 1}, 11, 12, status.Forged, true, "12 credentials were shown in a round, and this aggregator's issuer has given out 11"},
+		"forged, nothing is sampled":   {nil, 11, 12, status.Forged, true, "12 credentials were shown in a round, and this aggregator's issuer has given out 11"},
+		"all come, nothing is sampled": {nil, 12, 12, status.AsExpected, false, ""},
+		"flooded":                      {&aggregator.Rate{Senders: 10, Least: 0.01, Most: 0.01}, 200, 30, status.TooMany, true, "30 reports is held, more than twice the 2 expected of 200 devices with credentials"},
+		"more than chance brings":      {&aggregator.Rate{Senders: 10, Least: 0.01, Most: 0.6}, 80, 80, status.TooMany, false, "more reports than coins of honest devices explain"},
+	} {
+		for _, at := range []dap.Role{dap.RoleLeader, dap.RoleHelper} {
+			t.Run(name+"/"+at.String(), func(t *testing.T) {
+				t.Parallel()
+				s := setup{}
+				if c.rate != nil {
+					s.calendar = &alone
+				}
+				p := newCounted(t, s)
+				told := comparedTo{}
+				set := func(o *aggregator.Options) {
+					o.Tasks = slices.Clone(o.Tasks)
+					o.Tasks[0].Rate = c.rate
+					told.observe(&o.Observe)
+				}
+				if at == dap.RoleLeader {
+					set(&p.leaderOpt.Options)
+				} else {
+					set(&p.helperOpt.Options)
+					if c.held {
+						p.helperOpt.Deferred = helper.Always
+					}
+				}
+				p.restart()
+				round := p.over()
+				for range c.reports {
+					p.accept(p.report(1, p.shows(p.holder(), round)))
+				}
+				p.goOn()
+				p.settled(uint64(c.reports), nil)
+				x := p.issuers[at]
+				x.set(func(x *issued) { x.most, x.told = &c.issued, errors.New("the register cannot be read") })
+				q, location := p.askRound(round)
+				p.goOn()
+				if at == dap.RoleLeader {
+					p.waits(location)
+					if why := status.Why(p.leaderTask()); len(why) == 0 || !strings.Contains(why[0].Blocks, "how many credentials were given out is not known: the register cannot be read") {
+						t.Errorf("why %+v", why)
+					}
+				} else if p.waits(location); !c.held && !strings.Contains(p.log.String(), `a share waits" why="how many credentials`) {
+					t.Error("nothing of it is in the log")
+				}
+				x.set(func(x *issued) { x.told = nil })
+				p.clock.advance(time.Hour)
+				p.goOn()
+				task := p.helperTask()
+				if at == dap.RoleLeader {
+					task = p.leaderTask()
+				}
+				if task.Rate == nil || task.Rate.Verdict != c.verdict || !maps.Equal(told, comparedTo{c.verdict: 1}) {
+					t.Errorf("rate %+v, told %v", task.Rate, told)
+				}
+				why := status.Why(task)
+				if c.why != "" && (len(why) == 0 || !strings.Contains(why[0].Blocks, c.why)) {
+					t.Errorf("why %+v", why)
+				}
+				if c.held {
+					p.waits(location)
+					if len(task.Held) != 1 || task.Held[0].Verdict != c.verdict || *task.Held[0].Devices != c.issued || task.Counts.Collected != 0 {
+						t.Errorf("held %+v, %d collected", task.Held, task.Counts.Collected)
+					}
+					return
+				}
+				a := p.poll(location)
+				if a.status != http.StatusOK || len(a.body) == 0 || len(task.Held) > 0 {
+					t.Fatalf("collection: status %d, %d bytes; held %+v", a.status, len(a.body), task.Held)
+				}
+				if resp, _ := p.open(q, a.body); resp.ReportCount != uint64(c.reports) {
+					t.Errorf("%d reports", resp.ReportCount)
+				}
+			})
+		}
+	}
+}
+
+// TestForgedInALeaderSelectedBatch: of a batch whose reports may be of any round nothing is
+// released either, once more credentials were shown in one than there are.
+func TestForgedInALeaderSelectedBatch(t *testing.T) {
+	for _, at := range []dap.Role{dap.RoleLeader, dap.RoleHelper} {
+		t.Run(at.String(), func(t *testing.T) {
+			p := newCounted(t, setup{mode: dap.LeaderSelected})
+			most := uint64(11)
+			p.issuers[at].set(func(x *issued) { x.most = &most })
+			p.accept(p.crowd(12)...)
+			p.settled(12, nil)
+			location := p.ask(p.query()).header.Get("Location")
+			p.goOn()
+			p.waits(location)
+			task := p.helperTask()
+			if at == dap.RoleLeader {
+				task = p.leaderTask()
+			}
+			if len(task.Held) != 1 || task.Held[0].Verdict != status.Forged || task.Held[0].Reports != 12 || *task.Held[0].Devices != 11 || task.Counts.Collected != 0 {
+				t.Errorf("held %+v, %d collected", task.Held, task.Counts.Collected)
+			}
+		})
+	}
+}
+
+// TestFloodWithoutCredentials: reports of strangers never enter what is compared, however
+// many they are.
+func TestFloodWithoutCredentials(t *testing.T) {
+	p := newCounted(t, setup{calendar: &alone})
+	rate := aggregator.Rate{Senders: 10, Least: 0.5, Most: 1}
+	p.leaderOpt.Tasks, p.helperOpt.Tasks = rated(p.leaderOpt.Tasks, rate), rated(p.helperOpt.Tasks, rate)
+	p.restart()
+	round := p.over()
+	for range 12 {
+		p.accept(p.report(1, p.shows(p.holder(), round)))
+	}
+	var flood []dap.Report
+	for range 200 {
+		flood = append(flood, p.report(1, spoil{Time: &round}))
+	}
+	p.accept(flood...)
+	p.settled(12, map[string]uint64{"invalid_message": 200})
+	_, location := p.askRound(round)
+	p.goOn()
+	if a := p.poll(location); a.status != http.StatusOK || len(a.body) == 0 {
+		t.Fatalf("collection: status %d, %d bytes", a.status, len(a.body))
+	}
+	for _, task := range []*status.Task{p.leaderTask(), p.helperTask()} {
+		if task.Rate == nil || task.Rate.Verdict != status.AsExpected || task.Rate.Reports != 12 || *task.Rate.Devices != 12 {
+			t.Errorf("rate %+v", task.Rate)
+		}
 	}
 }

@@ -29,8 +29,8 @@ func (s Secrets) task() Task {
 }
 
 // TaskOf returns the task of a recipe, with all that the recipe's guarantee rests on at an
-// aggregator: its noise, how that is correlated over releases, and which batches may be
-// released when.
+// aggregator: its noise, how that is correlated over releases, which batches may be
+// released when, how many devices send, and whether reports show credentials.
 func TaskOf(c *recipe.Checked, s Secrets) (t Task, err error) {
 	t = s.task()
 	r := c.Recipe()
@@ -53,6 +53,10 @@ func TaskOf(c *recipe.Checked, s Secrets) (t Task, err error) {
 		return t, fmt.Errorf("aggregator: recipe: %w", err)
 	}
 	t.Calendar = &Calendar{Units: r.BatchUnits(), Alone: r.Alone(), Grace: r.Grace()}
+	t.Rate = RateOf(r)
+	if t.Credentials, err = CredentialsOf(r); err != nil {
+		return t, fmt.Errorf("aggregator: recipe: %w", err)
+	}
 	return t, nil
 }
 
@@ -81,11 +85,15 @@ func DeploymentOf(r *recipe.Recipe) (keyset.Deployment, error) {
 	if err != nil {
 		return keyset.Deployment{}, err
 	}
+	known := keyset.Recipe{ID: recipeID, MaxSending: r.MaxSending()}
+	if r.Tokens != nil {
+		known.Attester = r.Tokens.Key
+	}
 	path := r.Path.(recipe.TwoServer) // or it had no deployment
 	d := keyset.Deployment{
 		ID: id, Epoch: r.ServerKeys.Epoch(), Leader: path.Leader, Helper: path.Helper,
 		Roots:   ohttp.Roots{Leader: r.ServerKeys.Leader, Helper: r.ServerKeys.Helper, Gateway: r.ServerKeys.Gateway},
-		Recipes: []keyset.Recipe{{ID: recipeID, MaxSending: r.MaxSending()}},
+		Recipes: []keyset.Recipe{known},
 	}
 	if r.Relay != nil {
 		d.Relay = r.Relay.URL

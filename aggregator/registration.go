@@ -60,6 +60,7 @@ const (
 	TaskUnsigned TaskFault = "of a signing key that is not here"
 	TaskUnsealed TaskFault = "of a KEM that is not here"
 	TaskUnknown  TaskFault = "not in the store"
+	TaskTooMany  TaskFault = "one too many"
 )
 
 // A TaskError refuses a task that is to be added; nothing has changed.

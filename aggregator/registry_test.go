@@ -333,7 +333,7 @@ func TestKeysOfAddedTasks(t *testing.T) {
 	in.Task.Deployment = &keyset.Deployment{ID: [32]byte{1}, Epoch: time.Hour, Leader: p.leaderURL, Helper: p.helperURL, Roots: ohttp.Roots{Leader: signed.Generate().Public()}}
 	refused("no signing key", aggregator.TaskUnsigned, p.leader.Add)
 	root, online := signed.Generate(), signed.Generate()
-	from := time.Now().UTC().Truncate(time.Second).Add(-time.Hour)
+	from := today().UTC().Truncate(time.Second).Add(-time.Hour)
 	word := must(signed.Delegate(root, online.Public(), from, from.Add(24*time.Hour)))
 	p.leader.Close()
 	p.leaderOpt.Signing = &keyset.Signing{Signer: must(signed.NewSigner(online, word)), Role: signed.Leader}

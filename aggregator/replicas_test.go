@@ -5,6 +5,7 @@ package aggregator_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +25,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
+	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
@@ -36,9 +38,13 @@ type replicas struct {
 	bin, dir       string
 	server         *pgtest.Server
 	leader, helper *side
-	uploads        *atomic.Int64 // objects that the leaders have put
-	answer         string        // of each device
-	marks          string        // where they lie: in a "directory" or in "objects"; "" for nowhere
+	uploads        *atomic.Int64          // objects that the leaders have put
+	access         atomic.Pointer[string] // the one access key that object storage takes; nil: any
+	answer         string                 // of each device
+	// serving is how processes of a role reach a schema, and what else [database] says; nil: as
+	// the role of the schema, directly.
+	serving func(role string, s *pgtest.Schema) (connection, more string)
+	marks   string // where they lie: in a "directory", in "objects" or, which is said, nowhere: "none"
 }
 
 // side is one aggregator.
@@ -52,6 +58,7 @@ type side struct {
 	closed atomic.Pointer[gate]
 	mu     sync.Mutex
 	heard  []*recording // of each connection, guarded by mu
+	held   []net.Conn   // connections that were handed on, guarded by mu
 
 	unfenced bool // what is brought again says nothing of what its sender holds
 }
@@ -79,36 +86,49 @@ func (c *recording) Write(b []byte) (int, error) {
 type process struct {
 	config, public, local string
 	cmd                   *exec.Cmd
-	ended                 chan struct{} // closed when cmd has
+	ended                 chan struct{}    // closed when cmd has
+	log                   *strings.Builder // of cmd; to be read once it has ended
 }
 
 // newReplicas has two helpers, and two leaders or the one that deploy makes.
 func newReplicas(t *testing.T, leaders bool, marks string) *replicas {
-	r := &replicas{T: t, marks: marks, bin: filepath.Join(t.TempDir(), "starling"), dir: filepath.Join(t.TempDir(), "d")}
-	build := exec.Command("go", "build", "-o", r.bin, "../cmd/starling")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	a, err := deploy.Loopback()
-	r.ok(err)
+	r := &replicas{T: t, marks: marks, server: pgtest.NewServer(t), answer: "yes"}
 	var query recipe.Query = recipe.Count{}
-	if r.answer = "yes"; leaders { // whose uploads are to be large now and then
+	if leaders { // whose uploads are to be large now and then
 		query, r.answer = recipe.Histogram{Length: 64, Chunk: 8}, "3"
 	}
+	r.make(leaders, query, recipe.Decimal{Coefficient: 30})
+	return r
+}
+
+// make builds the binary and makes a deployment, all but its schemas.
+func (r *replicas) make(leaders bool, query recipe.Query, epsilon recipe.Decimal) {
+	r.Helper()
+	r.bin, r.dir = r.build("starling"), filepath.Join(r.TempDir(), "d")
+	a, err := deploy.Loopback()
+	r.ok(err)
 	rec, err := account.New(account.Options{
-		Name: "replicas", Query: query, Leader: a.LeaderURL(), Helper: a.HelperURL(), MinBatch: 10, TimePrecision: 1,
-		Epsilon: recipe.Decimal{Coefficient: 30},
+		Name: "replicas", Query: query, Leader: a.LeaderURL(), Helper: a.HelperURL(), MinBatch: 10, TimePrecision: 1, Epsilon: epsilon,
 	})
 	r.ok(err)
 	r.ok(deploy.Create(r.dir, rec, a))
 	leader, helper := a.Leader.Addr().String(), a.Helper.Addr().String()
 	a.Close()
-	r.server = pgtest.NewServer(t)
 	r.helper = r.newSide("helper", helper)
 	if leaders {
 		r.leader = r.newSide("leader", leader)
 	}
-	return r
+}
+
+// build builds a binary.
+func (r *replicas) build(name string, flags ...string) string {
+	r.Helper()
+	bin := filepath.Join(r.TempDir(), name)
+	build := exec.Command("go", append(append([]string{"build", "-o", bin}, flags...), "../cmd/starling")...)
+	if out, err := build.CombinedOutput(); err != nil {
+		r.Fatalf("%v\n%s", err, out)
+	}
+	return bin
 }
 
 // newSide writes the files of both processes, and spreads what comes to the address.
@@ -122,13 +142,20 @@ func (r *replicas) newSide(role, address string) *side {
 	go s.spread()
 	schema := r.server.Schema(r.T)
 	s.schema = schema
-	r.write("secrets/database."+role, schema.Service)
+	connection, more := schema.Service, ""
+	if r.serving != nil {
+		connection, more = r.serving(role, schema)
+	}
+	r.write("secrets/database."+role, connection)
 	r.write("secrets/database."+role+".owner", schema.Owner)
 	database := fmt.Sprintf("\n[database]\nfile = \"secrets/database.%[1]s\"\nowner = \"secrets/database.%[1]s.owner\"\n"+
-		"wrapping_keys = \"secrets/wrapping.%[1]s\"\nservice = %[2]q\nschema = %[3]q\n", role, schema.Role, schema.Name)
+		"wrapping_keys = \"secrets/wrapping.%[1]s\"\nservice = %[2]q\nschema = %[3]q\n%[4]s", role, schema.Role, schema.Name, more)
 	r.write("secrets/objects", objectCredentials)
 	bucket := func(section string) (uploads *atomic.Int64) {
-		o, uploads := objectStorage(r.T, "secrets/objects")
+		o, uploads := objectStorageOf(r.T, "secrets/objects", func(access string) bool {
+			only := r.access.Load()
+			return only == nil || access == *only
+		})
 		database += fmt.Sprintf("\n[%s]\nendpoint = %q\nregion = %q\nbucket = %q\npath_style = true\ncredentials = %q\n", section,
 			o.Endpoint, o.Region, o.S3Bucket, o.Credentials)
 		return uploads
@@ -141,6 +168,8 @@ func (r *replicas) newSide(role, address string) *side {
 		database += fmt.Sprintf("\n[database.marks]\ndirectory = \"marks.%s\"\n", role)
 	case "objects":
 		bucket("database.marks.objects")
+	case "none":
+		database += "\n[database.marks]\nnone = true\n"
 	}
 	for i := range s.two {
 		s.two[i] = r.configure(role, i, database)
@@ -229,13 +258,23 @@ func (s *side) spread() {
 				}()
 				c := new(recording)
 				s.mu.Lock()
-				s.heard = append(s.heard, c)
+				s.heard, s.held = append(s.heard, c), append(s.held, from)
 				s.mu.Unlock()
 				s.hand(to, io.TeeReader(from, c))
 				return
 			}
 		}()
 	}
+}
+
+// part ends all connections, so that those who come again are spread anew.
+func (s *side) part() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.held {
+		_ = c.Close()
+	}
+	s.held = nil
 }
 
 // hand copies what comes, jobs once the gate is open.
@@ -265,10 +304,14 @@ func (s *side) open() { close(s.closed.Swap(nil).open) }
 
 // command runs the binary to its end.
 func (r *replicas) command(args ...string) (out string, err error) {
-	r.Helper()
+	return r.commandOf(r.bin, args...)
+}
+
+// commandOf runs a binary to its end.
+func (r *replicas) commandOf(bin string, args ...string) (out string, err error) {
 	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, r.bin, args...)
+	cmd := exec.CommandContext(ctx, bin, args...)
 	cmd.Dir = r.dir
 	b, err := cmd.CombinedOutput()
 	return string(b), err
@@ -285,20 +328,34 @@ func (r *replicas) done(args ...string) string {
 }
 
 // refused demands that it has not, and says so.
-func (r *replicas) refused(want string, args ...string) {
+func (r *replicas) refused(want string, args ...string) (out string) {
 	r.Helper()
-	if out, err := r.command(args...); err == nil || !strings.Contains(out, want) {
-		r.Fatalf("starling %s: %v, want %q in\n%s", strings.Join(args, " "), err, want, out)
+	return r.refusedBy(r.bin, want, args...)
+}
+
+// refusedBy is refused, of a binary.
+func (r *replicas) refusedBy(bin, want string, args ...string) (out string) {
+	r.Helper()
+	out, err := r.commandOf(bin, args...)
+	if err == nil || !strings.Contains(out, want) {
+		r.Fatalf("%s %s: %v, want %q in\n%s", filepath.Base(bin), strings.Join(args, " "), err, want, out)
 	}
+	return out
 }
 
 // serve starts a process, and waits until it is ready.
 func (r *replicas) serve(p *process, role string) {
 	r.Helper()
-	p.cmd = exec.Command(r.bin, "serve", role, p.config)
+	r.serveBy(r.bin, p, role)
+}
+
+// serveBy starts a process of a binary, and waits until it is ready.
+func (r *replicas) serveBy(bin string, p *process, role string) {
+	r.Helper()
+	p.cmd = exec.Command(bin, "serve", role, p.config)
 	p.cmd.Dir = r.dir
-	var log strings.Builder
-	p.cmd.Stderr = &log
+	log := new(strings.Builder)
+	p.log, p.cmd.Stderr = log, log
 	r.ok(p.cmd.Start())
 	cmd, ended := p.cmd, make(chan struct{})
 	p.ended = ended
@@ -356,7 +413,7 @@ func (r *replicas) lives() (n int) {
 // database, and every report counts once. Before, and between versions, each says what is
 // to be typed.
 func TestReplicas(t *testing.T) {
-	r := newReplicas(t, false, "")
+	r := newReplicas(t, false, "none")
 	one, two := &r.helper.two[0], &r.helper.two[1]
 	r.refused("starling migrate", "serve", "helper", one.config)
 	if out := r.done("migrate", one.config); !strings.Contains(out, ", was 0") {
@@ -414,11 +471,13 @@ func TestReplicas(t *testing.T) {
 	// One is stopped until the other holds it dead, and goes on: what came to it meanwhile is
 	// done once, by whichever.
 	r.serve(two, "helper")
+	r.told(one, "\nhelper, 2 live replicas\n", ", takes jobs, ", ", holds HPKE keys ", "helper: there is no place of marks")
 	r.ok(two.cmd.Process.Signal(syscall.SIGSTOP))
 	step(10, func() {
 		for r.lives() > 1 {
 			time.Sleep(100 * time.Millisecond) // another process: there is no signal to wait for
 		}
+		r.told(one, "\nhelper, 1 live replica\n", "\n  dead       ")
 		r.ok(two.cmd.Process.Signal(syscall.SIGCONT))
 	})
 	step(10, func() {
@@ -428,6 +487,42 @@ func TestReplicas(t *testing.T) {
 	})
 	r.collect(begun, total)
 	r.know(total, one, two)
+
+	// One is stopped in order, and started with another setting: each says so.
+	_ = two.cmd.Process.Signal(os.Interrupt)
+	<-two.ended
+	r.told(one, "\nhelper, 1 live replica\n", "\n  stopped    ")
+	b, err = os.ReadFile(filepath.Join(r.dir, two.config))
+	r.ok(err)
+	r.write(two.config, strings.Replace(string(b), "engine =", "retention = \"100h\"\nengine =", 1))
+	r.serve(two, "helper")
+	for _, p := range []*process{one, two} {
+		r.told(p, "helper: replicas do not agree in retention: 100h0m0s at ", "helper, 2 live replicas\n", "  stopped    ", ", this one: ")
+		if out := r.done("why", p.config); !strings.Contains(out, "replicas do not agree in retention") {
+			r.Errorf("why says:\n%s", out)
+		}
+		r.refused("replicas do not agree in retention", "doctor", p.config)
+	}
+}
+
+// told waits until a process says so in its status: what others are seen to be is some
+// seconds old.
+func (r *replicas) told(p *process, want ...string) {
+	r.Helper()
+	for begun := time.Now(); ; time.Sleep(200 * time.Millisecond) { // another process: there is no signal to wait for
+		out, missing := r.done("status", p.config), ""
+		for _, words := range want {
+			if !strings.Contains(out, words) {
+				missing = words
+			}
+		}
+		if missing == "" {
+			return
+		}
+		if time.Since(begun) > time.Minute {
+			r.Fatalf("%s does not say %q:\n%s", p.config, missing, out)
+		}
+	}
 }
 
 // collect demands that there are so many reports, from the second in which the first one came
@@ -459,7 +554,7 @@ const takeover = 30 * time.Second
 // under load: no report that was acknowledged is lost, none counts twice, and the other one
 // takes the job over.
 func TestReplicasOfBoth(t *testing.T) {
-	r := newReplicas(t, true, "")
+	r := newReplicas(t, true, "directory")
 	one, two := &r.leader.two[0], &r.leader.two[1]
 	for _, s := range []*side{r.leader, r.helper} {
 		r.refused("starling migrate", "serve", s.role, s.two[0].config)
@@ -528,7 +623,7 @@ func TestReplicasOfBoth(t *testing.T) {
 // other; then the leader's first one closes it, and its second one, to which all reports come,
 // refuses them. None starts anew, none that was acknowledged is lost, and the first task goes on.
 func TestReplicasTasks(t *testing.T) {
-	r := newReplicas(t, true, "")
+	r := newReplicas(t, true, "directory")
 	for _, s := range []*side{r.leader, r.helper} {
 		r.done("migrate", s.two[0].config)
 		r.done("key", "wrapping", "--out", "secrets/wrapping."+s.role)
@@ -598,9 +693,50 @@ func TestReplicasTasks(t *testing.T) {
 	}
 	r.send(20)
 	r.collect(begun, 40)
-	for i := range r.leader.two {
-		r.done("doctor", r.leader.two[i].config)
+
+	// The first task is closed and given up while its reports wait: at one process of the leader,
+	// and what the helper was asked about, maybe by the other, is finished.
+	out = r.done("task", "list", "--json", r.leader.two[0].config)
+	first, _, _ := strings.Cut(strings.Replace(out, id, "", 1), `",`)
+	_, first, _ = strings.Cut(first, `"task": "`)
+	g := r.helper.close()
+	r.send(10)
+	<-g.kept
+	r.send(10)
+	var given status.Closed
+	out = r.done("task", "close", "--task", first, "--reason", "asked by mistake", "--drop", "--json", r.leader.two[0].config)
+	if err := json.Unmarshal([]byte(out), &given); err != nil || given.Dropped+given.Waiting != 20 || given.Waiting == 0 {
+		t.Errorf("given up: %v\n%s", err, out)
 	}
+	r.helper.open()
+	all = fmt.Sprintf("60 acknowledged = %d aggregated", 40+given.Waiting)
+	for i := range r.leader.two {
+		until("what was sent is verified, and no more", func() bool { return strings.Contains(r.done("status", r.leader.two[i].config), all) })
+	}
+	for i := range r.leader.two {
+		out := r.done("doctor", r.leader.two[i].config)
+		for _, want := range []string{": database: all invariants hold, as of one moment\n", ": rights: the role that serves can neither", ": marks: the database is as far",
+			": replicas: 2 live ones, of 2 processes"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("doctor does not say %q:\n%s", want, out)
+			}
+		}
+	}
+	// Beside one that runs, from the configuration of one that does not; with more rights than are
+	// needed, and a place of marks that is another.
+	two := &r.helper.two[1]
+	_ = two.cmd.Process.Signal(os.Interrupt)
+	<-two.ended
+	if out := r.done("doctor", two.config); !strings.Contains(out, ": replicas: 1 live one, of 2 processes") {
+		t.Errorf("doctor says:\n%s", out)
+	}
+	r.refused("pg_dump --format=directory --schema="+r.helper.schema.Name+" --file=copy ", "backup", "--out", "copy", two.config)
+	r.helper.schema.Exec(t, "GRANT DELETE ON "+r.helper.schema.Name+".release TO "+r.helper.schema.Role)
+	r.refused("FAULT helper-1.toml: rights: the role in database.file has rights", "doctor", two.config)
+	b, err := os.ReadFile(filepath.Join(r.dir, two.config))
+	r.ok(err)
+	r.write(two.config, strings.Replace(string(b), `"marks.helper"`, `"elsewhere"`, 1))
+	r.refused("FAULT helper-1.toml: marks: store: marks lost", "doctor", two.config)
 }
 
 // number writes a number below a million as the commands do.

@@ -628,6 +628,12 @@ func TestRoundsTwinsGone(t *testing.T) {
 	var first sync.Once
 	lost, deleted := 0, false
 	x := wire{judge: func(w http.ResponseWriter, s *said, forward func()) bool {
+		reply := func() bool {
+			maps.Copy(w.Header(), s.Header())
+			w.WriteHeader(s.Code)
+			w.Write(s.Body.Bytes())
+			return true
+		}
 		switch {
 		case s.method == "POST" && s.step == 0 && lost < 2: // so that both have sent it
 			lost++
@@ -641,10 +647,7 @@ func TestRoundsTwinsGone(t *testing.T) {
 				close(made)
 				<-over
 			}
-			maps.Copy(w.Header(), s.Header())
-			w.WriteHeader(s.Code)
-			w.Write(s.Body.Bytes())
-			return true
+			return reply()
 		case s.method == "POST" && s.step == 1 && !deleted:
 			go func() {
 				_, err := p.leader.Step(context.Background())
@@ -653,7 +656,9 @@ func TestRoundsTwinsGone(t *testing.T) {
 			<-made
 		case s.method == "DELETE" && !deleted:
 			deleted = true
-			close(over)
+			forward()
+			close(over) // once it is gone
+			return reply()
 		}
 		return false
 	}}

@@ -44,6 +44,12 @@ const (
 	ForeignSchema
 	// OlderDatabase: the database is older than its marks say that it has been.
 	OlderDatabase
+	// Unreached: no connection to the database is had. It does not answer, is not the one that
+	// is trusted, or does not take the credentials.
+	Unreached
+	// OlderPrograms: processes of an older program live that need what a migration takes
+	// away.
+	OlderPrograms
 	// MarksLost: the marks of the database are gone, or another's.
 	MarksLost
 )
@@ -73,6 +79,10 @@ func (f StoreFault) String() string {
 		return "another's schema"
 	case OlderDatabase:
 		return "database older than its marks"
+	case Unreached:
+		return "database not reached"
+	case OlderPrograms:
+		return "older programs still run"
 	case MarksLost:
 		return "marks lost"
 	}
@@ -97,6 +107,11 @@ func (e *StoreError) Remedy() string {
 		return "start a newer starling: this one no longer works with the database (docs/operating.md, \"Several processes\")"
 	case OlderSchema:
 		return "bring it to this version: starling migrate " + file
+	case Unreached:
+		return "look at the connection strings that `database` in " + file + " names, with psql: sslrootcert=FILE in them names the authority that vouches for the server, " +
+			"host= a name in its certificate; a server of this machine without TLS takes sslmode=disable (docs/operating.md, \"Several processes\")"
+	case OlderPrograms:
+		return "stop them, or start this version in their place; then: starling migrate --finish " + file + " (one that was killed counts for 30 seconds more)"
 	case ForeignSchema:
 		return "`database.schema` in " + file + " has to name the schema of this very aggregator, or one that is not there yet (docs/operating.md, \"Several processes\")"
 	case OlderDatabase:

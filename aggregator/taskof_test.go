@@ -32,6 +32,32 @@ func TestTaskOf(t *testing.T) {
 	if task.Calendar == nil || task.Calendar.Units != 3 || task.ID != must(r.Task()).TaskID() {
 		t.Errorf("calendar %+v, id %v", task.Calendar, task.ID)
 	}
+	if task.Rate != nil {
+		t.Errorf("a recipe that samples nothing has a rate: %+v", task.Rate)
+	}
+	sampled := o
+	sampled.Participation, sampled.Rate = recipe.Bernoulli{Rate: recipe.Rational{Num: 1, Den: 2}}, &recipe.Rate{Devices: 1000, Units: 3}
+	sampled.Dummies = &recipe.Dummies{Rate: recipe.Rational{Num: 1, Den: 4}, Senders: 900, Allowance: 250}
+	sampled.Relay = &recipe.Relay{URL: "https://relay.example/", Gateway: "https://gateway.example/"}
+	sampled.Delta, sampled.BatchMode = recipe.Decimal{Coefficient: 1, Scale: 6}, dap.TimeInterval
+	coins := must(account.New(sampled))
+	secret := must(aggregator.TaskOf(opened(coins), secrets))
+	least, most := coins.Sends()
+	if err := secret.Validate(dap.RoleHelper); err != nil || secret.Rate == nil || *secret.Rate != (aggregator.Rate{Senders: 900, Least: least, Most: most}) {
+		t.Errorf("rate %+v, %v", secret.Rate, err)
+	}
+	for name, spoil := range map[string]func(*aggregator.Task){
+		"no probability":   func(t *aggregator.Task) { t.Rate.Most = 2 },
+		"rounds together":  func(t *aggregator.Task) { t.Calendar = &aggregator.Calendar{Units: 3} },
+		"no rounds at all": func(t *aggregator.Task) { t.Calendar = nil },
+	} {
+		bad := secret
+		rate := *secret.Rate
+		bad.Rate = &rate
+		if spoil(&bad); bad.Validate(dap.RoleHelper) == nil {
+			t.Errorf("%s: taken", name)
+		}
+	}
 	exact := *r
 	exact.Noise, exact.Claim = recipe.NoNoise{}, recipe.NoClaim{}
 	if plain := must(aggregator.TaskOf(opened(&exact), secrets)); plain.Noise != (noise.Zero{}) {

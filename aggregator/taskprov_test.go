@@ -105,6 +105,11 @@ func (p *pair) advert() string { return must(taskprov.Value(p.dialect.Framing, p
 // offer asks the helper about a task as its leader, with those headers that advertise one.
 func (p *pair) offer(id dap.TaskID, token string, adverts ...string) answer {
 	p.t.Helper()
+	return p.offerAt(p.helper, id, token, adverts...)
+}
+
+// offerAt is offer at one of several processes of the helper.
+func (p *pair) offerAt(h *helper.Helper, id dap.TaskID, token string, adverts ...string) answer {
 	req := httptest.NewRequest("GET", p.helperURL+"/tasks/"+id.Base64()+"/starling_progress", nil)
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
@@ -113,7 +118,7 @@ func (p *pair) offer(id dap.TaskID, token string, adverts ...string) answer {
 		req.Header.Add(taskprov.Header, v)
 	}
 	w := httptest.NewRecorder()
-	p.helper.Handler().ServeHTTP(w, req)
+	h.Handler().ServeHTTP(w, req)
 	return answer{w.Code, w.Header(), w.Body.Bytes()}
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
+	"github.com/starling-agg/starling/anonymity/voprf"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/exchange"
 	"github.com/starling-agg/starling/recipe"
@@ -69,6 +70,19 @@ type Options struct {
 	// deployment. Each report then goes alone, for reports that come together are one
 	// device's. It stands in place of HTTP.
 	Via Way
+	// Log is the transparency log as the device has seen it: a recipe that it does not hold
+	// is refused, and the manifests of [Options.Via] come from it where the recipe names it.
+	// Required for such a recipe; nil asks nobody about others.
+	Log Log
+	// Credentials are the device's, which it shows with every report of a recipe that
+	// counts devices; required there, and for no other.
+	Credentials Credentials
+	// Admission gives the device's token for a round of the recipe, the same one each time
+	// that it is asked, which every request shows to the gateway, covers too. It fails
+	// with an error that wraps [ErrNoCredentials] where the device has none, and sits the
+	// round out. Required for a recipe that asks for tokens (recipe.Tokens.Admission); it
+	// must be safe for concurrent use.
+	Admission func(round uint64) (voprf.Token, error)
 	// Now is the device's clock; nil is time.Now.
 	Now func() time.Time
 	// Attempts bounds how often one request is sent while failures look temporary; zero
@@ -89,6 +103,13 @@ const (
 	longestWait       = time.Minute
 	requestTimeout    = 30 * time.Second
 )
+
+// A Log is a transparency log as a device has seen it; client/logbook has one.
+type Log interface {
+	ohttp.Source
+	// Holds says whether the log holds a recipe now.
+	Holds(recipe.ID) error
+}
 
 // Validate says whether a client can be made: what the recipe itself says is for [New].
 func (o *Options) Validate() error {
@@ -144,7 +165,8 @@ const (
 	ReasonBatch       Reason = "batch"       // smaller batches than MinBatch
 	ReasonCertificate Reason = "certificate" // its certificate is missing, or proves something else or nothing: *recipe.CertificateError
 	ReasonKeys        Reason = "keys"        // its signing keys are missing, or not the anchors': recipe.ErrNoServerKeys, *recipe.AnchorError
-	ReasonNotLogged   Reason = "not-logged"  // not in the transparency log, where the device asks it
+	ReasonCredentials Reason = "credentials" // it counts devices by credentials, and this one was given none
+	ReasonNotLogged   Reason = "not-logged"  // not in the transparency log, or the device follows none and the recipe names one
 )
 
 // A Client answers one recipe. Its methods may be called concurrently.
@@ -160,6 +182,7 @@ type Client struct {
 	blur    func(Value) (Value, error) // nil where values are shared as they are
 	retry   exchange.Retry
 
+	shows      atomic.Pointer[shown]          // in the last round that it was asked about
 	deployment [32]byte                       // where the recipe names signing keys
 	under      atomic.Pointer[ohttp.Manifest] // that the keys were taken from, where they were
 
@@ -222,8 +245,17 @@ func New(o Options) (*Client, error) {
 	if err := agree(&o, r, checked.Guarantee()); err != nil {
 		return nil, err
 	}
+	if r.Tokens != nil && o.Credentials == nil {
+		return nil, &RefusedError{ReasonCredentials, errors.New("its reports show credentials: set Options.Credentials")}
+	}
+	if r.Tokens != nil && r.Tokens.Admission && o.Admission == nil {
+		return nil, &RefusedError{ReasonCredentials, errors.New("its requests show tokens to the gateway: set Options.Admission")}
+	}
 	c := &Client{o: o, checked: checked, recipe: r}
 	if err := c.vouched(); err != nil {
+		return nil, err
+	}
+	if err := c.logged(); err != nil {
 		return nil, err
 	}
 	if c.o.Via != nil {
@@ -282,6 +314,30 @@ func (c *Client) vouched() (err error) {
 		if m, ok := c.o.Via.Source().(*Manifests); !ok || m.Deployment() != c.deployment {
 			return errors.New("client: the recipe names signing keys, and the source of Via is no Manifests of its deployment")
 		}
+	}
+	return nil
+}
+
+// logged says whether the device has the recipe, and the keys that it will seal to, from
+// where all devices have them.
+func (c *Client) logged() error {
+	if c.o.Log == nil {
+		if c.recipe.Log != nil {
+			return &RefusedError{ReasonNotLogged, fmt.Errorf("it stands in the log %s, which the device does not follow: set Options.Log", c.recipe.Log.Origin)}
+		}
+		return nil
+	}
+	if err := c.o.Log.Holds(c.checked.ID()); err != nil {
+		return &RefusedError{ReasonNotLogged, err}
+	}
+	if c.recipe.Log == nil {
+		return nil
+	}
+	if c.o.Via == nil {
+		return errors.New("client: the recipe names a log, whose manifest has its keys: set Via")
+	}
+	if m := c.o.Via.Source().(*Manifests); m.o.Source != ohttp.Source(c.o.Log) { // or it was not vouched for
+		return errors.New("client: the recipe names a log, and the manifests of Via do not come from it")
 	}
 	return nil
 }

@@ -60,6 +60,11 @@ type sealingKey struct {
 // it takes signed lists alone, from the aggregators or from the manifest that now holds,
 // and of another manifest it takes them again.
 func (c *Client) Refresh(ctx context.Context) error {
+	if c.o.Log != nil { // it may have been withdrawn
+		if err := c.o.Log.Holds(c.checked.ID()); err != nil {
+			return &RefusedError{ReasonNotLogged, err}
+		}
+	}
 	if c.o.Via != nil {
 		m, err := c.o.Via.Source().Manifest(ctx)
 		if err == nil {

@@ -101,6 +101,12 @@ func (m *Manifests) Manifest(ctx context.Context) (*ohttp.Manifest, error) {
 	return x, nil
 }
 
+// Signed says whether a manifest is of the recipe's deployment and signed by all three, as
+// [Manifests.Manifest] does, whenever its time is: a device visits its attester for an epoch
+// before that begins. The device's memory is neither asked nor changed, so nothing is sealed
+// by it before its time.
+func (m *Manifests) Signed(x *ohttp.Manifest) error { return m.check(x) }
+
 // check looks at all that does not depend on what was seen before.
 func (m *Manifests) check(x *ohttp.Manifest) error {
 	r := m.o.Recipe
@@ -110,6 +116,9 @@ func (m *Manifests) check(x *ohttp.Manifest) error {
 		return fmt.Errorf("%w: of another deployment", ohttp.ErrManifest)
 	case x.Length != r.ServerKeys.Epoch() || x.Relay != r.Relay.URL || !slices.Equal(x.Targets, []string{path.Leader}):
 		return fmt.Errorf("%w: it contradicts the recipe about relay, leader or the length of an epoch", ohttp.ErrManifest)
+	}
+	if t := r.Tokens; t != nil && (x.Issuers == nil || x.Issuers.Attester != t.Key) {
+		return fmt.Errorf("%w: it names no issuers of credentials for the recipe's attester", ohttp.ErrManifest)
 	}
 	if err := x.CheckSending(r.MaxSending()); err != nil {
 		return err

@@ -19,7 +19,7 @@ import (
 
 // A trio is leader, helper and gateway, who sign.
 type trio struct {
-	t       *testing.T
+	t       testing.TB
 	recipe  *recipe.Recipe
 	signers map[signed.Role]*signed.Signer
 	anchors *signed.Anchors
@@ -28,7 +28,7 @@ type trio struct {
 var trioRoles = []signed.Role{signed.Leader, signed.Helper, signed.Gateway}
 
 // newTrio makes the three, and has a recipe name their keys and a relay.
-func newTrio(t *testing.T, r *recipe.Recipe) *trio {
+func newTrio(t testing.TB, r *recipe.Recipe) *trio {
 	t.Helper()
 	x := &trio{t: t, recipe: r, signers: make(map[signed.Role]*signed.Signer)}
 	var anchors []signed.Anchor
@@ -97,6 +97,41 @@ func (x *trio) manifest(from time.Time, life time.Duration, revision uint16, id 
 		}
 	}
 	return m
+}
+
+// TestSignedManifest: one of the next epoch is held to all but its time, and nothing of it is
+// remembered: the present one is used as before, and so is another one of the next epoch.
+func TestSignedManifest(t *testing.T) {
+	r := testRecipe(recipe.Histogram{Length: 4, Chunk: 2})
+	x := newTrio(t, r)
+	clock, begin := now, now.UTC().Truncate(time.Second)
+	source := &given{x.manifest(begin, time.Hour, 0, 10)}
+	manifests, err := NewManifests(ManifestsOptions{Recipe: r, Anchors: x.anchors, Source: source, Memory: Forgetful(), Now: func() time.Time { return clock }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	coming := x.manifest(begin.Add(r.ServerKeys.Epoch()), time.Hour, 0, 12)
+	if err := manifests.Signed(coming); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := manifests.Manifest(t.Context()); err != nil {
+		t.Errorf("the present manifest, after one of the next epoch was looked at: %v", err)
+	}
+	half := *coming
+	half.Signatures = half.Signatures[:2]
+	if err := manifests.Signed(&half); !errors.Is(err, ohttp.ErrUnsigned) {
+		t.Errorf("two of three have signed: %v", err)
+	}
+	other := *coming
+	other.Deployment[0]++
+	if err := manifests.Signed(&other); !errors.Is(err, ohttp.ErrManifest) {
+		t.Errorf("of another deployment: %v", err)
+	}
+	clock = coming.NotBefore
+	source.m = x.manifest(coming.NotBefore, time.Hour, 0, 14)
+	if _, err := manifests.Manifest(t.Context()); err != nil {
+		t.Errorf("the one of the next epoch, where another was looked at: %v", err)
+	}
 }
 
 // TestManifestPastTheGrace: a manifest by which devices would still try when their round

@@ -46,9 +46,10 @@ func (c *Client) Prepare(v Value, t time.Time) (dap.Report, error) {
 
 // made is a report with what it was sealed from, so that it can be sealed to other keys.
 type made struct {
-	report dap.Report
-	inputs [][]byte // the input shares, the leader's first
-	keys   keyPair
+	report  dap.Report
+	inputs  [][]byte          // the input shares, the leader's first
+	private [2]dap.Extensions // that are sealed beside them
+	keys    keyPair
 }
 
 // wipe clears the input shares.
@@ -95,6 +96,10 @@ func (c *Client) prepare(v Value, t time.Time) (*made, error) {
 		return nil, err
 	}
 	m.report.PublicShare, m.inputs = split.Public, split.Inputs
+	if err := c.present(m); err != nil {
+		m.wipe()
+		return nil, err
+	}
 	return m, c.seal(m)
 }
 
@@ -122,7 +127,7 @@ func (c *Client) seal(m *made) error {
 		sealed     *dap.HpkeCiphertext
 	}{{&c.leader, m.keys.leader, &r.Leader}, {&c.helper, m.keys.helper, &r.Helper}} {
 		var err error
-		s.plaintext, err = dap.PlaintextInputShare{Payload: m.inputs[i]}.Append(s.plaintext[:0])
+		s.plaintext, err = dap.PlaintextInputShare{PrivateExtensions: m.private[i], Payload: m.inputs[i]}.Append(s.plaintext[:0])
 		if err != nil {
 			return fmt.Errorf("client: encode the %s's share: %w", to.aggregator.role, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/starling-agg/starling/anonymity/admission"
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/exchange"
@@ -76,9 +77,14 @@ func (c *Client) Lasts(m *ohttp.Manifest) error {
 	return m.ValidAt(now.Add(m.Sending() + clockSkew))
 }
 
-// deliver sends a request through the relay to the gateway, by [Tries]. An error says
-// that no answer came that the gateway sealed, or is [ErrMisdirected].
-func (c *Client) deliver(ctx context.Context, method string, body []byte) error {
+// deliver sends the request of a unit of a time through the relay to the gateway, by
+// [Tries], with one token in all of them. An error says that no answer came that the
+// gateway sealed, or is [ErrMisdirected], or of [Options.Admission]: then nothing is sent.
+func (c *Client) deliver(ctx context.Context, unit dap.Time, method string, body []byte) error {
+	shown, err := c.admission(unit)
+	if err != nil {
+		return err
+	}
 	begin := time.Now()
 	count, every, err := c.o.Via.Pace(ctx)
 	if err != nil {
@@ -90,7 +96,7 @@ func (c *Client) deliver(ctx context.Context, method string, body []byte) error 
 		if err := exchange.Sleep(ctx, time.Until(begin.Add(time.Duration(k)*tries.Every))); err != nil {
 			return err
 		}
-		status, err := c.try(ohttp.WithTry(ctx, k), method, body, tries.Timeout)
+		status, err := c.try(ohttp.WithTry(ctx, k), method, shown, body, tries.Timeout)
 		direct := new(ohttp.DirectError)
 		switch {
 		case err == nil && status/100 == 2:
@@ -108,7 +114,7 @@ func (c *Client) deliver(ctx context.Context, method string, body []byte) error 
 }
 
 // try sends a request once and returns the status of the answer that the gateway sealed.
-func (c *Client) try(ctx context.Context, method string, body []byte, timeout time.Duration) (int, error) {
+func (c *Client) try(ctx context.Context, method, shown string, body []byte, timeout time.Duration) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, c.UploadURL().String(), bytes.NewReader(body))
@@ -116,6 +122,9 @@ func (c *Client) try(ctx context.Context, method string, body []byte, timeout ti
 		return 0, fmt.Errorf("client: %w", err)
 	}
 	r.Header.Set("Content-Type", dap.ContentType(dap.MediaUploadReq))
+	if shown != "" {
+		r.Header.Set(admission.Field, shown)
+	}
 	resp, err := c.o.Via.Do(r)
 	if err != nil {
 		return 0, err

@@ -123,7 +123,7 @@ func (c *Client) relay(ctx context.Context, reports []dap.Report) error {
 	for i := range reports {
 		body, err := dap.AppendUploadRequest(nil, reports[i:i+1])
 		if err == nil {
-			err = c.deliver(ctx, http.MethodPost, body)
+			err = c.deliver(ctx, reports[i].Metadata.Time, http.MethodPost, body)
 		}
 		if err != nil {
 			return &UploadError{i, err}
@@ -138,13 +138,14 @@ var ErrNoRelay = errors.New("client: no relay to send cover through")
 
 // Cover sends, in place of a report, a request that nobody but the gateway can tell from
 // the upload of one, and that the gateway drops. The report is only measured: it may hold
-// any answer, as [Client.Prepare] makes it, and none of its bytes are sent. Errors are
+// any answer, as [Client.Prepare] makes it, and none of its bytes are sent; a token that
+// it shows is of the report's round. Errors are
 // those of [Client.Upload].
 func (c *Client) Cover(ctx context.Context, like *dap.Report) error {
 	if c.o.Via == nil {
 		return ErrNoRelay
 	}
-	if err := c.deliver(ctx, ohttp.MethodCover, make([]byte, like.Size())); err != nil {
+	if err := c.deliver(ctx, like.Metadata.Time, ohttp.MethodCover, make([]byte, like.Size())); err != nil {
 		return &UploadError{0, err}
 	}
 	return nil

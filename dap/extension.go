@@ -9,10 +9,15 @@ import (
 )
 
 // Codepoints of extensions. Task, report, aggregation job and collection job extensions
-// are four separate registries; the drafts define none for reports or collection jobs.
+// are four separate registries; the drafts define none for reports or collection jobs,
+// and the one of ours is taken from the end of the numbers.
 const (
 	ExtTaskInterval          = 1 // task: an Interval (section 4.2.3)
 	ExtLeaderSelectedBatchID = 1 // aggregation job: a BatchID (section 5.2.2)
+	// ExtPresentation is of a report, private, and ours: a presentation of a credential to
+	// the aggregator that the share is sealed to (anonymity/arc), bound to that share. Only
+	// tasks of recipes with credentials know it, and they want it.
+	ExtPresentation = 0xff01
 )
 
 // Extensions is a list of {type u16, data<0..2^16-1>} of any of the four kinds, kept in

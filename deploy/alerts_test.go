@@ -15,7 +15,7 @@ import (
 )
 
 // mostSeries is how many series of its own a party may have; they do not depend on tasks.
-const mostSeries = 1500
+const mostSeries = 1600
 
 var (
 	metricName = regexp.MustCompile(`\bstarling_[a-z0-9_]+\b`)

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/anonymity/ohttp"
+	"github.com/starling-agg/starling/anonymity/tlog"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy/invitation"
 	"github.com/starling-agg/starling/internal/service"
@@ -28,6 +30,7 @@ const (
 	kindManifest = "manifest"
 	kindRecipe   = "recipe"
 	kindAnchors  = "anchors"
+	kindPolicy   = "policy"
 )
 
 // A Checked file is one that was looked at.
@@ -51,7 +54,7 @@ func (c *Checked) fault(err error) {
 }
 
 // CheckFile looks at a file of any kind that there is: a configuration and all that it
-// names, a recipe, an invitation, a manifest or anchors. It finds all that it can tell at
+// names, a recipe, an invitation, a manifest, anchors or a policy. It finds all that it can tell at
 // once, at a time at which certificates and manifests should hold.
 func CheckFile(path string, now time.Time) *Checked {
 	c := &Checked{File: path, Faults: []string{}}
@@ -85,10 +88,32 @@ func CheckFile(path string, now time.Time) *Checked {
 		if c.fault(err); err == nil {
 			c.Found = fmt.Sprintf("%d root keys", len(a.List()))
 		}
+	case isPolicy(b):
+		c.Kind = kindPolicy
+		p, err := tlog.ReadPolicy(b)
+		if c.fault(err); err == nil {
+			c.Found = fmt.Sprintf("%d logs, %d witnesses", len(p.Logs()), len(p.Witnesses()))
+			if !p.Witnessed() {
+				c.Found += ", of whom none has to sign: it believes the log alone"
+			}
+		}
 	default:
 		c.checkConfiguration(path, now)
 	}
 	return c
+}
+
+// isPolicy says whether a file is a policy on a transparency log: its first line that is no
+// comment begins with a word of one, and is no TOML.
+func isPolicy(b []byte) bool {
+	for line := range strings.Lines(string(b)) {
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0][0] == '#' {
+			continue
+		}
+		return slices.Contains([]string{"log", "witness", "group", "quorum"}, words[0]) && len(words) > 1 && words[1] != "="
+	}
+	return false
 }
 
 // checkRecipe looks at a recipe, and at the certificate behind it.
@@ -132,6 +157,10 @@ func (c *Collector) shown() (service.Listen, Agreement, string) {
 }
 func (c *Relay) shown() (service.Listen, Agreement, string)   { return c.Public, c.Agreement, "" }
 func (c *Gateway) shown() (service.Listen, Agreement, string) { return c.Public, c.Agreement, "" }
+func (c *TransparencyLog) shown() (service.Listen, Agreement, string) {
+	return c.Public, Agreement{}, ""
+}
+func (c *Witness) shown() (service.Listen, Agreement, string) { return c.Public, Agreement{}, "" }
 
 // configurationOf is an empty one of a role.
 func configurationOf(role Role) configuration {
@@ -144,6 +173,12 @@ func configurationOf(role Role) configuration {
 		return &Collector{}
 	case RelayRole:
 		return &Relay{}
+	case LogRole:
+		return &TransparencyLog{}
+	case WitnessRole:
+		return &Witness{}
+	case AttesterRole:
+		return &Attester{}
 	}
 	return &Gateway{}
 }
@@ -164,6 +199,9 @@ func (c *Checked) checkConfiguration(path string, now time.Time) {
 		}
 	}
 	c.fault(config.Check())
+	if a, ok := config.(*Aggregator); ok && a.Database.Marks.None {
+		c.Found += "; not protected: " + status.NoMarks
+	}
 	c.fault(checkCertificate(role, config, now))
 }
 

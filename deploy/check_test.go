@@ -87,6 +87,21 @@ limits = { held_bytes = -1 }
 `, []string{"public: address: ", "local.address: ", "data: ", "overlap: belongs", "window: ", "mix: ", "min_round: ", "max_opened: ", "path: ", "keys[1].file: required",
 			"keys[0]: ", "relays[0].token: required", "relays[0].requests_per_tick: negative", "relays[1].token: ", "targets[0].url: ", "targets[1].via: ", "targets[1].token: ",
 			"targets[2].url: ", "limits.held_bytes"}},
+		LogRole: {`role = "log"
+key = "nowhere.key"
+policy = "nowhere.policy"
+anchors = "nowhere.anchors"
+colour = "blue"
+public = { address = "nowhere" }
+local = { address = "" }
+limits = { entries = -1 }
+`, []string{"colour: unknown key", "public: address: ", "local.address: ", "data: ", "limits.entries: negative", "key: ", "policy: ", "anchors: "}},
+		WitnessRole: {`role = "witness"
+key = "nowhere.key"
+logs = ["log.example+1+AA", "x"]
+public = { address = "nowhere" }
+local = { address = "" }
+`, []string{"public: address: ", "local.address: ", "data: ", "logs[0]: ", "logs[1]: ", "key: "}},
 	} {
 		path := filepath.Join(t.TempDir(), "x.toml")
 		if err := os.WriteFile(path, []byte(c.lines), 0o644); err != nil {

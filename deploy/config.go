@@ -33,7 +33,17 @@ type Aggregator struct {
 	Party Role `toml:"role"`
 	// Role is the same for DAP, set by [LoadAggregator].
 	Role dap.Role `toml:"-"`
-	// Public is where clients, peer and collector come. Required.
+	// Tenant is the name of an aggregator that runs in the process of another, its host,
+	// at the path of its URL. Optional; then Public and Peer are the host's, and left out,
+	// and URL is required.
+	Tenant string `toml:"tenant"`
+	// Tenants are the aggregators that run in the process of this one, with a path of its
+	// listeners each, and their own of everything else. Optional.
+	Tenants []Tenant `toml:"tenants"`
+	// Quota is what the aggregator may take of a machine that it shares, as a tenant does.
+	// Optional; zero or left out bounds nothing.
+	Quota Quota `toml:"quota"`
+	// Public is where clients, peer and collector come. Required, but for a tenant.
 	Public service.Listen `toml:"public"`
 	// Peer is a second listener with places of its own, for the other aggregator and the
 	// collector alone: on an address that only they reach, or with tls_client_ca.
@@ -82,6 +92,9 @@ type Aggregator struct {
 	// Signing is how the aggregator vouches for its keys. Required where a recipe names
 	// the keys that do, and only there.
 	Signing Signing `toml:"signing"`
+	// Issuer gives devices the credentials that they show this aggregator. Required where a
+	// recipe counts devices.
+	Issuer Issuer `toml:"issuer"`
 	// Agreement is where the tasks' keys and tokens come from that have no files of their
 	// own. Optional.
 	Agreement Agreement `toml:"agreement"`
@@ -198,7 +211,8 @@ type Limits struct {
 	// InFlightBytes bounds the bytes of all request bodies held at one time. Default 128
 	// MiB.
 	InFlightBytes int64 `toml:"in_flight_bytes"`
-	// Workers is how many processors open shares and check proofs. Default all.
+	// Workers is how many processors open shares and check proofs. Default all; of a host
+	// with Tenants all but one, and the tenants take turns on them.
 	Workers int `toml:"workers"`
 	// Jobs is how many aggregation jobs are worked on at one time. Default 2.
 	Jobs int `toml:"jobs"`
@@ -259,10 +273,17 @@ func (a *Aggregator) Validate() error {
 		return fmt.Errorf("deploy: internal error: role %v is no aggregator", a.Role)
 	}
 	var f Faults
-	f.Add("public: ", a.Public.Validate())
-	if a.Peer != (service.Listen{}) {
-		f.Add("peer: ", a.Peer.Validate())
+	if a.Tenant != "" {
+		f.Add("", a.validateTenant())
+	} else {
+		f.Add("public: ", a.Public.Validate())
+		if a.Peer != (service.Listen{}) {
+			f.Add("peer: ", a.Peer.Validate())
+		}
 	}
+	f.Add("issuer.", a.validateIssuer())
+	f.Add("", a.validateTenants())
+	f.Add("quota.", a.validateQuota())
 	f.Add("helper.", a.Helper.validate())
 	f.Add("local.address: ", service.Local{Address: a.Local.Address}.Validate())
 	f.If(a.Helper != (Via{}) && a.Role != dap.RoleLeader, "helper: only a leader has one")
@@ -315,6 +336,7 @@ type material struct {
 	recipes []*recipe.Recipe       // those of checked
 	checked []*recipe.Checked      // of the tasks that have one
 	signing *keyset.Signing        // nil: no recipe names keys
+	counts  *recipe.Recipe         // of the issuer's deployment; nil: there is none
 	base    string                 // the URL of this aggregator
 	helper  *invitation.Invitation // at a leader with an agreement
 	brings  []aggregator.TaskPolicy
@@ -324,13 +346,18 @@ type material struct {
 // store or listener.
 func (a *Aggregator) Check() error {
 	var f Faults
-	f.Add("public: ", a.Public.CheckFiles())
+	if a.Tenant == "" {
+		f.Add("public: ", a.Public.CheckFiles())
+	}
 	if a.Peer.Address != "" {
 		f.Add("peer: ", a.Peer.CheckFiles())
 	}
 	f.Add("", a.checkDatabase())
 	m, err := a.read()
 	f.Add("", err)
+	if err == nil {
+		f.Add("", a.checkTenants(m.base))
+	}
 	if err == nil {
 		_, err = a.Helper.transport(m.helper)
 		f.Add("helper.", err)
@@ -401,6 +428,8 @@ func (a *Aggregator) read() (*material, error) {
 	}
 	m.signing, err = a.signing(m.recipes)
 	f.Add("", err)
+	m.counts, err = a.counting(m.recipes)
+	f.Add("issuer.", err)
 	m.epochs, err = a.schedule(m.recipes, m.signing)
 	f.Add("", err)
 	if err := f.All(); err != nil {

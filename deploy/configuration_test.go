@@ -118,6 +118,7 @@ func TestConfigurationPage(t *testing.T) {
 		of    any
 	}{
 		{"leader.toml and helper.toml", Aggregator{}}, {"collector.toml", Collector{}}, {"relay.toml", Relay{}}, {"gateway.toml", Gateway{}},
+		{"log.toml", TransparencyLog{}}, {"witness.toml", Witness{}}, {"attester.toml", Attester{}},
 	} {
 		fmt.Fprintf(&b, "\n## %s\n\n| key | what it says |\n|---|---|\n", file.title)
 		n += keys(t, &b, all, reflect.TypeOf(file.of), "")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/sealed"
+	"github.com/starling-agg/starling/signed"
 	"github.com/starling-agg/starling/vdaf"
 )
 
@@ -31,14 +32,14 @@ type Addresses struct {
 	Leader, LeaderLocal, Helper, HelperLocal net.Listener
 }
 
-// Loopback opens four ports that the system picks.
+// Loopback opens four free ports.
 func Loopback() (*Addresses, error) {
 	a := &Addresses{}
 	for _, l := range []*net.Listener{&a.Leader, &a.LeaderLocal, &a.Helper, &a.HelperLocal} {
 		var err error
-		if *l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		if *l, err = ListenLoopback(); err != nil {
 			a.Close()
-			return nil, fmt.Errorf("deploy: open a port on loopback: %w", err)
+			return nil, err
 		}
 	}
 	return a, nil
@@ -52,6 +53,29 @@ func (a *Addresses) Close() {
 		}
 	}
 }
+
+// LoopbackParty opens free ports for the public and the local listener of one more party.
+func LoopbackParty() (l Listeners, err error) {
+	if l.Public, err = ListenLoopback(); err == nil {
+		l.Local, err = ListenLoopback()
+	}
+	if err != nil {
+		l.Close()
+	}
+	return l, err
+}
+
+// Close closes what is open.
+func (l Listeners) Close() {
+	for _, x := range []net.Listener{l.Public, l.Local, l.Peer} {
+		if x != nil {
+			x.Close()
+		}
+	}
+}
+
+// URL is the base URL of a public listener on loopback.
+func (l Listeners) URL() string { return "http://" + l.Public.Addr().String() + "/" }
 
 // LeaderURL is the base URL under which the leader is reached.
 func (a *Addresses) LeaderURL() string { return "http://" + a.Leader.Addr().String() + "/" }
@@ -82,6 +106,9 @@ func CreateFor(dir string, r *recipe.Recipe, a *Addresses, owners *Owners) error
 		return fmt.Errorf("%w: %w", ErrDirectory, err)
 	}
 	w := &newFiles{dir: dir, dirs: []newDir{{"", 0o700}, {secretsDir, 0o700}}}
+	if r.Tokens != nil {
+		w.dirs = append(w.dirs, newDir{manifestsDir, 0o700}, newDir{issuerDir(signed.Leader), 0o700}, newDir{issuerDir(signed.Helper), 0o700})
+	}
 	recipeBytes, err := RecipeFileOf(r)
 	if err != nil {
 		return fmt.Errorf("deploy: recipe: %w", err)
@@ -107,7 +134,7 @@ func CreateFor(dir string, r *recipe.Recipe, a *Addresses, owners *Owners) error
 		maxAge = fmt.Sprintf("%.0fh", manifestLife.Hours())
 	}
 	for role, at := range map[Role][2]net.Listener{LeaderRole: {a.Leader, a.LeaderLocal}, HelperRole: {a.Helper, a.HelperLocal}, CollectorRole: {}} {
-		s := settings{Role: role, Recipe: RecipeFile, MaxAge: maxAge, Signed: owners != nil, Lab: true}
+		s := settings{Role: role, Recipe: RecipeFile, MaxAge: maxAge, Signed: owners != nil, Issuer: r.Tokens != nil, Lab: true}
 		if role != CollectorRole {
 			s.Listen, s.Local = at[0].Addr().String(), at[1].Addr().String()
 		}

@@ -50,7 +50,7 @@ type Database struct {
 	// Connections is how many connections a process has at most. Default 16.
 	Connections int `toml:"connections"`
 	// Marks is where all processes say how far the database has come, so that each notices
-	// when it is put back. Optional; without it nobody does.
+	// when it is put back. Required; "none = true" in it is the way to go without.
 	Marks Marks `toml:"marks"`
 	// Objects is where uploads lie that are too large for a row, 256 KiB that come at about
 	// one time; the same at all processes. Leaders only. Optional; without it all uploads are
@@ -155,8 +155,12 @@ func (d *Database) options() *aggregator.Database {
 		KMS: d.KMS.options(), Marks: d.Marks.options(), Objects: d.Objects.options()}
 }
 
-// Marks are a place that no backup of the database has.
+// Marks are a place that no backup of the database has: one of Directory and Objects.
 type Marks struct {
+	// None goes without: then a database that was put back is not noticed at a start, and each
+	// start, check, doctor and status say so. For tests, and where nobody ever puts a backup
+	// back.
+	None bool `toml:"none"`
 	// Directory is one that all processes share: of this machine, or of a network file
 	// system on which a link to a name that is taken fails.
 	Directory service.Path `toml:"directory"`
@@ -167,7 +171,7 @@ type Marks struct {
 
 // options are nil where no place is named.
 func (m *Marks) options() *aggregator.Marks {
-	if *m == (Marks{}) {
+	if m.None || *m == (Marks{}) {
 		return nil
 	}
 	return &aggregator.Marks{Directory: string(m.Directory), Objects: m.Objects.options()}
@@ -185,6 +189,31 @@ func (a *Aggregator) RestoreDatabase(ctx context.Context) (done database.Restore
 	}
 	done, err = database.Restore(ctx, database.RestoreOptions{Database: *a.Database.options(), Role: a.Role, Party: m.base})
 	return done, a.ofStore(err)
+}
+
+// DumpCommand is the command line that copies the aggregator's schema as of one moment into
+// a directory, with what it takes to say where the server is. Its marks and wrapping keys are
+// not in it, nor are objects: a restore drops the reports that wait.
+func (a *Aggregator) DumpCommand(dir string) string {
+	schema := cmp.Or(a.Database.Schema, aggregator.DefaultSchema)
+	return fmt.Sprintf("pg_dump --format=directory --schema=%s --file=%s 'host=... dbname=... user=...', a superuser or one that has pg_read_all_data; "+
+		"to put it back: stop all processes, DROP SCHEMA %[1]s CASCADE, pg_restore --exit-on-error --single-transaction --dbname='...' %[2]s, "+
+		"then starling restore --database --yes %[3]s", schema, dir, cmp.Or(a.file, a.Role.String()+".toml"))
+}
+
+// InspectDatabase looks at the database that the aggregator's processes share, whether any
+// runs or not, and writes nothing; see [database.Inspect].
+func (a *Aggregator) InspectDatabase(ctx context.Context) (*database.Inspection, error) {
+	d, err := a.shared()
+	if err != nil {
+		return nil, err
+	}
+	m, err := a.read()
+	if err != nil {
+		return nil, err
+	}
+	found, err := database.Inspect(ctx, database.InspectOptions{Database: *d, Role: a.Role, Party: m.base})
+	return found, a.ofStore(err)
 }
 
 // validateDatabase says what is wrong with the engine by itself.
@@ -213,7 +242,12 @@ func (a *Aggregator) validateDatabase() error {
 		f.If(a.Role != dap.RoleLeader, "database.objects: a helper keeps no uploads: leave it out")
 		f.Add("database.objects.", d.Objects.validate())
 	}
-	if m := &d.Marks; m.Objects != (Objects{}) {
+	m := &d.Marks
+	// A store knows itself: an older one is refused, and only marks tell of a database's age.
+	f.If(*m == (Marks{}), "database.marks: required: name a directory or objects that all processes reach and no backup of the database has; "+
+		"or none = true, and nobody notices at a start that the database was put back (docs/operating.md, \"Several processes\")")
+	f.If(m.None && *m != (Marks{None: true}), "database.marks.none: a place is named, too: leave one of the two out")
+	if m.Objects != (Objects{}) {
 		f.If(m.Directory != "", "database.marks.directory: they lie in database.marks.objects: name one of the two")
 		f.If(m.Objects == d.Objects, "database.marks.objects: uploads lie there: give marks another bucket or prefix")
 		f.Add("database.marks.objects.", m.Objects.validate())

@@ -21,6 +21,7 @@ region = "us-east-1"
 bucket = "ours"
 credentials = "secrets/objects"
 `
+	const none = "[database.marks]\nnone = true\n"
 	dir, a := create(t, dap.TimeInterval)
 	a.Close()
 	for name, c := range map[string]struct {
@@ -28,13 +29,16 @@ credentials = "secrets/objects"
 		text string
 		want []string // of which each fault has one
 	}{
-		"a helper's":               {dap.RoleHelper, database, nil},
+		"a helper's":               {dap.RoleHelper, database + "[database.marks]\ndirectory = \"marks\"\n", nil},
+		"no marks, as is said":     {dap.RoleHelper, database + none, nil},
+		"no marks":                 {dap.RoleHelper, database, []string{"database.marks: required"}},
+		"marks, and none":          {dap.RoleHelper, database + none + "directory = \"marks\"\n", []string{"database.marks.none: a place is named, too"}},
 		"a leader's":               {dap.RoleLeader, database + "[database.objects]\n" + objects + "[database.marks]\ndirectory = \"marks\"\n", nil},
 		"marks in object storage":  {dap.RoleHelper, database + "[database.marks.objects]\n" + objects, nil},
 		"marks beside uploads":     {dap.RoleLeader, database + "[database.objects]\n" + objects + "[database.marks.objects]\nprefix = \"marks/\"\n" + objects, nil},
-		"nothing":                  {dap.RoleHelper, "", []string{"database.file: ", "database.wrapping_keys: "}},
-		"uploads at a helper":      {dap.RoleHelper, database + "[database.objects]\n" + objects, []string{"a helper keeps no uploads"}},
-		"half a store for uploads": {dap.RoleLeader, database + "[database.objects]\nprefix = \"x/\"\n", []string{"database.objects.endpoint", "database.objects.region", "database.objects.bucket", "database.objects.credentials"}},
+		"nothing":                  {dap.RoleHelper, none, []string{"database.file: ", "database.wrapping_keys: "}},
+		"uploads at a helper":      {dap.RoleHelper, database + none + "[database.objects]\n" + objects, []string{"a helper keeps no uploads"}},
+		"half a store for uploads": {dap.RoleLeader, database + none + "[database.objects]\nprefix = \"x/\"\n", []string{"database.objects.endpoint", "database.objects.region", "database.objects.bucket", "database.objects.credentials"}},
 		"half a store for marks":   {dap.RoleHelper, database + "[database.marks.objects]\nbucket = \"ours\"\n", []string{"database.marks.objects.endpoint", "database.marks.objects.region", "database.marks.objects.credentials"}},
 		"marks among uploads":      {dap.RoleLeader, database + "[database.objects]\n" + objects + "[database.marks.objects]\n" + objects, []string{"give marks another bucket"}},
 		"two places of marks":      {dap.RoleHelper, database + "[database.marks]\ndirectory = \"marks\"\n[database.marks.objects]\n" + objects, []string{"name one of the two"}},

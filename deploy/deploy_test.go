@@ -285,7 +285,7 @@ func TestRetention(t *testing.T) {
 				edit(t, filepath.Join(dir, role.String()+".toml"), `# retention = "720h"`, c.config)
 			}
 			config := load(t, dir, role)
-			s, err := config.open(t.Context(), slog.New(slog.DiscardHandler), aggregator.Observer{}, nil)
+			s, err := config.open(t.Context(), slog.New(slog.DiscardHandler), aggregator.Observer{}, nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/sealed"
+	"github.com/starling-agg/starling/signed"
 )
 
 // Names of the files of a deployment whose recipe names a relay.
@@ -26,16 +27,21 @@ const (
 // the servers.
 type Front struct {
 	Relay, RelayLocal, Gateway, GatewayLocal net.Listener
+	// Log is the URL of the transparency log whose bundle devices fetch from the relay;
+	// empty where they follow none.
+	Log string
+	// Devices have credentials at most, where the recipe counts them.
+	Devices uint64
 }
 
-// LoopbackFront opens four ports that the system picks.
+// LoopbackFront opens four free ports.
 func LoopbackFront() (*Front, error) {
 	f := &Front{}
 	for _, l := range []*net.Listener{&f.Relay, &f.RelayLocal, &f.Gateway, &f.GatewayLocal} {
 		var err error
-		if *l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		if *l, err = ListenLoopback(); err != nil {
 			f.Close()
-			return nil, fmt.Errorf("deploy: open a port on loopback: %w", err)
+			return nil, err
 		}
 	}
 	return f, nil
@@ -73,7 +79,8 @@ func pace(r *recipe.Recipe) (tries uint8, every time.Duration) {
 
 // CreateFront adds relay and gateway to a deployment that [Create] has written: two
 // configurations, the gateway's key, the token between the two and the manifest, valid
-// for a week from now. Window is the gateway's.
+// for an epoch from now. Window is the gateway's. Where the recipe counts devices the
+// manifest is that of an epoch that begins then, with the issuers' keys, which are made.
 func CreateFront(dir string, r *recipe.Recipe, f *Front, now time.Time, window time.Duration) error {
 	path, ok := r.Path.(recipe.TwoServer)
 	if !ok {
@@ -99,9 +106,13 @@ func CreateFront(dir string, r *recipe.Recipe, f *Front, now time.Time, window t
 		}
 	} else {
 		var d keyset.Deployment
+		var issuers *ohttp.Issuers
 		if d, err = aggregator.DeploymentOf(r); err == nil {
+			issuers, err = f.issuers(dir, r, &d, now)
+		}
+		if err == nil {
 			m, err = cosigned(dir, Manifest{Deployment: d, NotBefore: now, NotAfter: now.Add(d.Epoch), Gateway: gateway,
-				Tries: tries, Every: every, Hold: ohttp.DefaultHold})
+				Tries: tries, Every: every, Hold: ohttp.DefaultHold, Issuers: issuers})
 		}
 	}
 	if err != nil {
@@ -119,8 +130,11 @@ func CreateFront(dir string, r *recipe.Recipe, f *Front, now time.Time, window t
 	w.secret("gateway.hpke", key)
 	w.token("relay.token")
 	w.add(ManifestFile, 0o644, manifest)
+	if r.Tokens != nil {
+		w.add(filepath.Join(manifestsDir, "lab"+manifestSuffix), 0o644, manifest)
+	}
 	for _, party := range []settings{
-		{Role: RelayRole, Listen: f.Relay.Addr().String(), Local: f.RelayLocal.Addr().String(), Gateway: f.GatewayURL(), Lab: true},
+		{Role: RelayRole, Listen: f.Relay.Addr().String(), Local: f.RelayLocal.Addr().String(), Gateway: f.GatewayURL(), Log: f.Log, Lab: true},
 		{Role: GatewayRole, Listen: f.Gateway.Addr().String(), Local: f.GatewayLocal.Addr().String(), Leader: path.Leader, Window: window, Lab: true},
 	} {
 		if _, err := w.config(party); err != nil {
@@ -134,7 +148,8 @@ func CreateFront(dir string, r *recipe.Recipe, f *Front, now time.Time, window t
 		Senders  uint64 // how many devices the guarantee counts on
 		Unit     dap.TimePrecision
 		Keyed    bool
-	}{f, ManifestFile, r.Dummies != nil, senders, r.TimePrecision, r.ServerKeys != nil})
+		Counted  bool
+	}{f, ManifestFile, r.Dummies != nil, senders, r.TimePrecision, r.ServerKeys != nil, r.Tokens != nil})
 	if err != nil {
 		return fmt.Errorf("deploy: %w", err)
 	}
@@ -143,6 +158,26 @@ func CreateFront(dir string, r *recipe.Recipe, f *Front, now time.Time, window t
 		return fmt.Errorf("deploy: %w", err)
 	}
 	return nil
+}
+
+// issuers are the two of the epoch that begins at a time; nil where the recipe counts no
+// devices.
+func (f *Front) issuers(dir string, r *recipe.Recipe, d *keyset.Deployment, begin time.Time) (*ohttp.Issuers, error) {
+	if r.Tokens == nil {
+		return nil, nil
+	}
+	x := &ohttp.Issuers{Attester: r.Tokens.Key, Cap: f.Devices}
+	for _, of := range []struct {
+		role signed.Role
+		into *[ohttp.IssuerKeySize]byte
+	}{{signed.Leader, &x.Leader}, {signed.Helper, &x.Helper}} {
+		k, err := MakeIssuerKey(filepath.Join(dir, issuerDir(of.role)), of.role, d.ID, ohttp.EpochAt(begin, d.Epoch))
+		if err != nil {
+			return nil, err
+		}
+		copy(of.into[:], k.Append(nil))
+	}
+	return x, nil
 }
 
 // unsigned is the manifest for a recipe that names no keys: nobody vouches for those in
@@ -204,7 +239,11 @@ Then, in another:
   starling budget --log devices/0                         what a device has paid for tossing its coins
   starling status gateway.toml                            what it holds, passed on and refused
   starling doctor leader.toml helper.toml gateway.toml
-
+{{if .Counted}}
+The recipe counts devices: each shows credentials that it was given before the epoch of the manifest began, and nobody is
+given any now. attester.toml, log.toml and two witnesses, witness-1.toml and witness-2.toml, are the other parties; each runs by
+"starling serve PARTY FILE", and docs/credentials.md has how the next epoch is made.
+{{else}}
 Sending goes through the relay with --manifest. {{if .Coins}}Devices decide by secret coins whether
 to report, and each person pays for that in a ledger of their own, here the new directory me/:
   starling send --manifest {{.Manifest}} --ledger me --budget 4 --no-answer recipe.starling
@@ -215,7 +254,7 @@ A round is {{.Unit}} seconds, and is released alone; one that has been collected
 begins. --skip leaves out the rounds in which nobody sent.
 {{else}}One answer is
   starling send --manifest {{.Manifest}} recipe.starling VALUE
-{{end}}  starling manifest show {{printf "%-32s" .Manifest}} which keys, and until when
+{{end}}{{end}}  starling manifest show {{printf "%-32s" .Manifest}} which keys, and until when
 
 secrets/ holds the keys and tokens of all parties at once: a lab may do that, an organisation must not.
 `

@@ -37,6 +37,12 @@ type Gateway struct {
 	// NAME.manifest, as starling manifest new makes them. A key is used from when both
 	// are there until Overlap after the manifest's end, and then destroyed, its file too.
 	Epochs service.Path `toml:"epochs"`
+	// Admission is a directory of keys for tokens that the gateway looks at like Epochs:
+	// NAME.admission, as they are made with a manifest for recipes whose devices ask for
+	// tokens. A list is used until the grace of its last round is over, and then
+	// destroyed, its file too. A task that ever had one counts devices in MinRound, and
+	// takes nothing without a token. Optional; belongs to Epochs, and may be the same.
+	Admission service.Path `toml:"admission"`
 	// Overlap is how long a key of Epochs outlives its manifest; default "1h", at most 30
 	// days.
 	Overlap service.Duration `toml:"overlap"`
@@ -163,6 +169,7 @@ func (c *Gateway) Validate() error {
 	f.If(len(c.Keys) == 0 && c.Epochs == "", "epochs: a directory of keys is required, or one in keys")
 	f.If(c.Overlap < 0 || time.Duration(c.Overlap) > gateway.MaxOverlap, "overlap: from 0 to %v", gateway.MaxOverlap)
 	f.If(c.Overlap != 0 && c.Epochs == "", "overlap: belongs to epochs")
+	f.If(c.Admission != "" && c.Epochs == "", "admission: belongs to epochs")
 	f.If(len(c.Targets) == 0 && !c.Agreement.used(), "targets: at least one is required")
 	f.If(window < gateway.MinWindow || window > gateway.MaxWindow, "window: from %v to %v", gateway.MinWindow, gateway.MaxWindow)
 	f.If(hold < window || hold > gateway.MaxHold, "hold: from the window to %v", gateway.MaxHold)
@@ -202,7 +209,7 @@ func (c *Gateway) epochs() *gateway.Epochs {
 	if c.Epochs == "" {
 		return nil
 	}
-	e := &gateway.Epochs{Dir: string(c.Epochs), Overlap: time.Duration(c.Overlap), Hold: time.Duration(c.Hold),
+	e := &gateway.Epochs{Dir: string(c.Epochs), Admission: string(c.Admission), Overlap: time.Duration(c.Overlap), Hold: time.Duration(c.Hold),
 		Read: func(path string) ([]byte, error) { return service.Secret(path).Read() }}
 	if e.Overlap == 0 {
 		e.Overlap = gateway.DefaultOverlap
@@ -222,6 +229,10 @@ func (c *Gateway) options() (gateway.Options, error) {
 	var err error
 	o.Keys, err = c.readKeys()
 	f.Add("", err)
+	if e := c.epochs(); e != nil {
+		o.Admission, err = e.AdmissionKeys(time.Now())
+		f.Add("", err)
+	}
 	o.Targets, err = c.readTargets()
 	f.Add("", err)
 	o.Relays, err = c.readRelays()
@@ -372,7 +383,7 @@ func (c *Gateway) Parts(log *slog.Logger, open Listeners) []service.Part {
 				return
 			}
 			gateway.NotStarted(w, r)
-		}), log, metrics, nil),
+		}), log, metrics, "", nil),
 		Connections: connections, Label: "public",
 		Busy: gateway.Busy,
 	}.Part()
@@ -459,9 +470,12 @@ func gatewayObserver(m *service.Metrics) gateway.Observer {
 		service.Label{Name: "reason", Values: gateway.Refusals()})
 	outcomes := m.Counter("starling_gateway_uploads_total", "Acknowledged uploads by what became of them.",
 		service.Label{Name: "outcome", Values: gateway.Outcomes(uploads.DAP{})})
+	admitted := m.Counter("starling_gateway_admission_total", "Requests for tasks that ask for tokens: a device's first of a round, one that came again, one without a token that holds.",
+		service.Label{Name: "outcome", Values: gateway.Admissions()})
 	return gateway.Observer{
-		Refused: func(reason string) { refused.Add(1, reason) },
-		Uploads: func(outcome string, n uint64) { outcomes.Add(n, outcome) },
+		Admission: func(word string) { admitted.Add(1, word) },
+		Refused:   func(reason string) { refused.Add(1, reason) },
+		Uploads:   func(outcome string, n uint64) { outcomes.Add(n, outcome) },
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/helper"
 	"github.com/starling-agg/starling/aggregator/leader"
+	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/internal/service/database"
@@ -51,8 +52,14 @@ func observer(role dap.Role, m *service.Metrics) aggregator.Observer {
 		service.Label{Name: "outcome", Values: labels(aggregator.Outcomes()), Only: true})
 	shed := m.Counter("starling_shed_total", "Uploads and jobs turned away for want of room, by what was full.",
 		service.Label{Name: "why", Values: labels(aggregator.Sheds()), Only: true})
+	uncredited := m.Counter("starling_reports_uncredited_total", "Reports refused for their credential, each time that a job is verified, by what was wrong with it.",
+		service.Label{Name: "why", Values: labels(aggregator.AllUncredited()), Only: true})
+	compared := m.Counter("starling_batches_compared_total", "Batches that were released or are held, of tasks that sample or count devices, by how what came stands to what was to come.",
+		service.Label{Name: "verdict", Values: labels(status.Verdicts()), Only: true})
 	return aggregator.Observer{
-		Shed: func(why aggregator.Shed) { shed.Add(1, string(why)) },
+		Compared:   func(v status.Verdict) { compared.Add(1, string(v)) },
+		Uncredited: func(why aggregator.Uncredited, n uint64) { uncredited.Add(n, string(why)) },
+		Shed:       func(why aggregator.Shed) { shed.Add(1, string(why)) },
 		Transaction: func(name string, took time.Duration, err error) {
 			result := committed
 			switch {
@@ -105,7 +112,7 @@ func gauges(role dap.Role, m *service.Metrics, limits aggregator.Limits, read fu
 	m.Gauge("starling_in_flight_max_bytes", "Bodies that may be held.", func() float64 { return float64(limits.InFlight) })
 	gauge("starling_key_age_seconds", "Age of the HPKE key that clients are offered; 0 where it is the operator's own.",
 		func(l aggregator.Levels) float64 { return l.KeyAge.Seconds() })
-	gauge("starling_held_batches", "Batches with far more reports than are expected, which wait for the operator.",
+	gauge("starling_held_batches", "Batches with too many reports or too few, or with credentials that nobody gave out, which are not released.",
 		func(l aggregator.Levels) float64 { return float64(l.Held) })
 	each := func(name, help, label string, values map[string]func(l aggregator.Levels) int) {
 		m.Gauges(name, help, service.Label{Name: label, Values: sortedKeys(values), Only: true}, func(v string) float64 {
@@ -147,6 +154,22 @@ func gauges(role dap.Role, m *service.Metrics, limits aggregator.Limits, read fu
 			l, _ := read()
 			return float64(map[string]uint64{"failing": l.Failing, "parked": l.Parked, "set_aside": l.SetAside}[state])
 		})
+}
+
+// quotaGauges registers how much of a quota is used. Before the aggregator is open all is
+// free.
+func quotaGauges(m *service.Metrics, most aggregator.Quota, read func() (aggregator.Levels, bool)) {
+	label := service.Label{Name: "quota", Values: []string{"bytes_stored", "reports_per_second", "requests", "tasks"}, Only: true}
+	of := func(q aggregator.Quota, name string) float64 {
+		return float64(map[string]int64{"tasks": int64(q.Tasks), "bytes_stored": q.BytesStored, "reports_per_second": int64(q.ReportsPerSecond),
+			"requests": int64(q.Requests)}[name])
+	}
+	m.Gauges("starling_quota_used", "What is used of a quota; tasks and bytes are read every few seconds, where one of them has a quota.", label,
+		func(name string) float64 {
+			l, _ := read()
+			return of(l.Used, name)
+		})
+	m.Gauges("starling_quota_max", "The quota; 0: no bound.", label, func(name string) float64 { return of(most, name) })
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

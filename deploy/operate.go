@@ -80,6 +80,12 @@ func operations(current func() (*opened, error)) http.Handler {
 		}
 		return err
 	})
+	handle(CohortPath, false, func(s *opened, w http.ResponseWriter, r *http.Request) error {
+		if s.issuer == nil {
+			return &status.BadRequest{Err: errors.New("no issuer is beside this aggregator")}
+		}
+		return answerCohort(w, r, s.config.Role.String(), s.issuer.Deployment(), s.issuer.Count)
+	})
 	handle(status.BackupPath, true, func(s *opened, w http.ResponseWriter, r *http.Request) error {
 		one.Lock()
 		defer one.Unlock()
@@ -134,6 +140,7 @@ func operations(current func() (*opened, error)) http.Handler {
 	instructed(handle, status.AmendTaskPath, status.ReadNewTask, (*opened).amend)
 	instructed(handle, status.ShowTaskPath, status.ReadNamed, (*opened).show)
 	instructed(handle, status.CloseTaskPath, status.ReadClosing, (*opened).closeTask)
+	instructed(handle, status.GiveUpTaskPath, status.ReadClosing, (*opened).giveUp)
 	handle(status.ListTasksPath, true, func(s *opened, w http.ResponseWriter, r *http.Request) error {
 		tasks, err := s.Registered(r.Context())
 		if err == nil {

@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"time"
@@ -28,8 +29,15 @@ type Relay struct {
 	// Agreement is where the gateway's URL and token come from that do not stand here.
 	// Optional.
 	Agreement Agreement `toml:"agreement"`
-	// Path is where the one resource is; default "/".
+	// Path is where requests are sent to; default "/".
 	Path string `toml:"path"`
+	// TransparencyLog is the URL of the log whose bundle devices fetch from this relay, at
+	// bundle below Path, so that the log sees none of them. Optional; https unless it stays
+	// on this machine.
+	TransparencyLog string `toml:"transparency_log"`
+	// TransparencyLogEvery is how often the relay fetches the bundle, whoever asks for it.
+	// Default "1m".
+	TransparencyLogEvery service.Duration `toml:"transparency_log_every"`
 	// Limits left out or zero take their defaults.
 	Limits RelayLimits `toml:"limits"`
 	// Log says how much is written to stderr. Default "info".
@@ -87,6 +95,10 @@ func (c *Relay) Validate() error {
 	}
 	f.Add("", c.Agreement.validate())
 	f.If(c.Path != "" && c.Path[0] != '/', "path: must begin with a slash")
+	f.If(c.TransparencyLogEvery < 0 || c.TransparencyLogEvery != 0 && c.TransparencyLog == "", "transparency_log_every: negative, or without transparency_log")
+	if c.TransparencyLog != "" {
+		f.Add("transparency_log: ", endpoint.CheckPeer(c.TransparencyLog))
+	}
 	f.If(c.Public.Proxied() && c.Public.ForwardedHeader == "" && c.Limits.RequestsPerMinute > 0,
 		"limits.requests_per_minute: behind a proxy all requests come from its address; name its public.forwarded_header")
 	if low := negatives(c.Limits, "requests_per_minute"); low != nil {
@@ -149,8 +161,8 @@ func (c *Relay) Check() error {
 	return f.All()
 }
 
-// Parts returns the relay as components for [service.Run], in order: the local listener,
-// then the public one.
+// Parts returns the relay as components for [service.Run], in order: what fetches the log's
+// bundle, where there is a log, the local listener, then the public one.
 func (c *Relay) Parts(log *slog.Logger, open Listeners) ([]service.Part, error) {
 	log = log.With(slog.String("role", "relay"))
 	o, err := c.options()
@@ -161,6 +173,10 @@ func (c *Relay) Parts(log *slog.Logger, open Listeners) ([]service.Part, error) 
 	metrics := service.NewMetrics()
 	unplaced := metrics.Counter("starling_relay_unplaced_total", "Requests whose sender's address cannot be read: they share one limit.")
 	o.Unplaced = func() { unplaced.Add(1) }
+	mirror := newMirror(c.TransparencyLog, time.Duration(c.TransparencyLogEvery), log)
+	if mirror != nil {
+		o.Bundle = mirror.bundle
+	}
 	r, err := relay.New(o)
 	if err != nil {
 		return nil, err
@@ -172,23 +188,27 @@ func (c *Relay) Parts(log *slog.Logger, open Listeners) ([]service.Part, error) 
 	connections := metrics.Connections("public")
 	ready := func() service.Readiness {
 		now := service.Ready(false)
-		now.Release.Because(service.ReasonPeer, r.Trouble())
+		now.Release.Because(service.ReasonPeer, errors.Join(r.Trouble(), mirror.trouble()))
 		now.Take.Because(service.ReasonConnections, connections.Full())
 		return now
 	}
 	metrics.ReadinessGauge(ready, "take", "release")
-	metrics.Counts("starling_relay_requests_total", "Requests by what became of them: a reason of their refusal, the gateway's too, or that they were forwarded.",
+	metrics.Counts("starling_relay_requests_total", "Requests by what became of them: a reason of their refusal, the gateway's too, that they were forwarded, or that the log's bundle was handed out.",
 		service.Label{Name: "outcome", Values: relay.Outcomes(), Only: true}, func(word string) float64 { return float64(r.Outcome(word)) })
-	return []service.Part{
+	parts := []service.Part{
 		service.Local{
 			Name: "relay local listener", Address: c.Local.Address, Metrics: metrics, Log: log, Open: open.Local,
 			Health: service.Health{Ready: ready, Status: func(context.Context) (any, error) { return r.Status(), nil }},
 		}.Part(),
 		service.Server{
 			Name: "relay public listener", Listen: c.Public, Log: log, Open: open.Public,
-			Handler:     service.Measure(r, log, metrics, nil),
+			Handler:     service.Measure(r, log, metrics, "", nil),
 			Connections: connections, Label: "public",
 			Busy: relay.Busy,
 		}.Part(),
-	}, nil
+	}
+	if mirror != nil {
+		parts = append([]service.Part{{Name: "relay mirror of the log", Run: mirror.run}}, parts...)
+	}
+	return parts, nil
 }

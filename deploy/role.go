@@ -17,10 +17,17 @@ const (
 	CollectorRole Role = "collector"
 	RelayRole     Role = "relay"
 	GatewayRole   Role = "gateway"
+	LogRole       Role = "log"
+	WitnessRole   Role = "witness"
+	AttesterRole  Role = "attester"
 )
 
-// Roles are all of them, in the order in which a report meets them, the collector last.
+// Roles are those that invite each other into a deployment, in the order in which a report meets them, the collector last.
 var Roles = []Role{RelayRole, GatewayRole, LeaderRole, HelperRole, CollectorRole}
+
+// AllRoles are those that have a configuration file: a log and its witnesses are invited by
+// nobody, and serve more than one deployment, and an attester is named by recipes.
+var AllRoles = append(slices.Clone(Roles), LogRole, WitnessRole, AttesterRole)
 
 // A RoleError is the configuration of one party given to another.
 type RoleError struct {
@@ -44,8 +51,8 @@ func RoleOf(path string) (Role, error) {
 	switch {
 	case said.Role == "":
 		return "", &service.ConfigError{File: path, Key: "role", Reason: `required, first in the file, such as role = "leader"`}
-	case !slices.Contains(Roles, said.Role):
-		return "", &service.ConfigError{File: path, Key: "role", Reason: fmt.Sprintf("%q is none of %v", said.Role, Roles)}
+	case !slices.Contains(AllRoles, said.Role):
+		return "", &service.ConfigError{File: path, Key: "role", Reason: fmt.Sprintf("%q is none of %v", said.Role, AllRoles)}
 	}
 	return said.Role, nil
 }

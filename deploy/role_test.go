@@ -43,7 +43,7 @@ func TestRoles(t *testing.T) {
 				t.Errorf("the %s took the %s's: %v", want, is, err)
 			}
 		}
-		for _, line := range []string{"", `role = "attester"`} {
+		for _, line := range []string{"", `role = "somebody"`} {
 			without := strings.Replace(string(text), `role = "`+string(is)+`"`, line, 1)
 			if err := os.WriteFile(path, []byte(without), 0o644); err != nil {
 				t.Fatal(err)

@@ -75,7 +75,7 @@ func (a *Aggregator) signing(recipes []*recipe.Recipe) (*keyset.Signing, error) 
 	if a.Signing.Key == "" || a.Signing.Delegation == "" {
 		return nil, errors.New("signing.key, signing.delegation: required where a recipe names this aggregator's root key; starling key online makes both")
 	}
-	s := &keyset.Signing{Role: signed.Role(a.Role), Deployments: list, Revisions: a.Signing.Revisions, Held: time.Duration(a.Signing.Held)}
+	s := &keyset.Signing{Role: signed.Role(a.Role), Deployments: list, Revisions: a.Signing.Revisions, Held: time.Duration(a.Signing.Held), Issuer: a.issuerKey()}
 	if s.Signer, err = ReadSigner(a.Signing.Key, string(a.Signing.Delegation)); err != nil {
 		return nil, err
 	}
@@ -166,6 +166,7 @@ func collectorBound(r *recipe.Recipe, config []byte) error {
 // offline, and the collector's key.
 type Owners struct {
 	Leader, Helper, Gateway *signed.PrivateKey
+	Attester                *signed.PrivateKey // used where the recipe counts devices
 	Collector               *sealed.KeyPair
 }
 
@@ -175,7 +176,7 @@ func NewOwners() (*Owners, error) {
 	if err != nil {
 		return nil, fmt.Errorf("deploy: make a key: %w", err)
 	}
-	return &Owners{signed.Generate(), signed.Generate(), signed.Generate(), collector}, nil
+	return &Owners{signed.Generate(), signed.Generate(), signed.Generate(), signed.Generate(), collector}, nil
 }
 
 // ServerKeys are what a recipe says of them.
@@ -233,6 +234,9 @@ func (w *newFiles) owners(r *recipe.Recipe, o *Owners) error {
 	if r.Relay != nil {
 		err = errors.Join(err, add("gateway", r.Relay.Gateway, o.Gateway))
 	}
+	if r.Tokens != nil {
+		err = errors.Join(err, add("attester", r.Tokens.Attester, o.Attester))
+	}
 	if err != nil {
 		return err
 	}
@@ -250,7 +254,7 @@ func (w *newFiles) token(name string) {
 
 // notary opens an aggregator that is not running, to sign for it.
 func (a *Aggregator) notary() (n *keyset.Notary, closeAll func() error, err error) {
-	s, err := a.open(context.Background(), slog.New(slog.DiscardHandler), aggregator.Observer{}, nil)
+	s, err := a.open(context.Background(), slog.New(slog.DiscardHandler), aggregator.Observer{}, nil, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -270,6 +274,7 @@ type Manifest struct {
 	Tries               uint8
 	Every               time.Duration
 	Hold                time.Duration // of the gateway's configuration, or longer
+	Issuers             *ohttp.Issuers
 }
 
 // Assemble puts a manifest together that nobody has signed yet, from the signed lists of
@@ -279,6 +284,7 @@ func (o *Manifest) Assemble(leader, helper []byte) (*ohttp.Manifest, error) {
 	m := &ohttp.Manifest{
 		Deployment: d.ID, Epoch: ohttp.EpochAt(o.NotBefore, d.Epoch), Revision: o.Revision, Length: d.Epoch, NotBefore: o.NotBefore, NotAfter: o.NotAfter,
 		Previous: o.Previous, Relay: d.Relay, Gateway: o.Gateway, Tries: o.Tries, Every: o.Every, Hold: o.Hold, Targets: []string{d.Leader},
+		Issuers: o.Issuers,
 	}
 	for _, r := range d.Recipes {
 		m.Recipes = append(m.Recipes, r.ID)

@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -52,7 +54,7 @@ type aggregatorService interface {
 
 // open reads what the configuration names and opens the aggregator with its store. Its
 // writes are counted, unless count is nil.
-func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggregator.Observer, count written) (*opened, error) {
+func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggregator.Observer, count written, turn *aggregator.Turn) (*opened, error) {
 	m, err := a.read()
 	if err != nil {
 		return nil, err
@@ -70,9 +72,17 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 		database = a.Database.options()
 	}
 	data, record := count.through(fsys)
+	if m.counts != nil {
+		if o.issuer, err = a.openIssuer(m.counts, data, log); err != nil {
+			return nil, errors.Join(err, fsys.Close())
+		}
+	}
 	shared := aggregator.Options{
 		Base: m.base, Database: database, Import: m.imports, Provide: a.provide, Keys: m.keys, KeySchedule: m.epochs, Signing: m.signing, FS: data, Record: record,
-		Limits: a.Limits.options(), Retention: time.Duration(a.Retention), DataKeyPeriod: time.Duration(a.DataKeyPeriod), Log: log, Observe: observe,
+		Limits: a.Limits.options(), Turn: turn, Quota: a.Quota.options(), Retention: time.Duration(a.Retention), DataKeyPeriod: time.Duration(a.DataKeyPeriod), Log: log, Observe: observe,
+	}
+	if o.issuer != nil {
+		shared.Issuer = issued{o.issuer}
 	}
 	if a.Role == dap.RoleLeader {
 		transport, err2 := a.Helper.transport(m.helper)
@@ -89,7 +99,7 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 		o.aggregatorService, err = helper.New(ctx, helper.Options{Options: shared, Deferred: deferred, Taskprov: m.brings})
 	}
 	if err != nil {
-		return nil, errors.Join(a.ofStore(a.ofImport(m, err)), fsys.Close())
+		return nil, errors.Join(a.ofStore(a.ofImport(m, err)), o.issuer.Close(), fsys.Close())
 	}
 	return o, nil
 }
@@ -98,101 +108,183 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 type opened struct {
 	aggregatorService
 	leader *leader.Leader // the service; nil at a helper
+	issuer *openedIssuer  // nil where no recipe counts devices
 	config *Aggregator
 	files  *files
 	token  string // of the operator, while it runs; else empty
 }
 
 // Close closes the directories after the aggregator in them.
-func (o *opened) Close() error { return errors.Join(o.aggregatorService.Close(), o.files.Close()) }
+func (o *opened) Close() error {
+	return errors.Join(o.aggregatorService.Close(), o.issuer.Close(), o.files.Close())
+}
 
 // Listeners are listeners that are open already; nil ones are opened at the configured
 // addresses.
 type Listeners struct{ Public, Local, Peer net.Listener }
 
 // Parts returns the aggregator as components for [service.Run], in order: the aggregator
-// with its store, then the local listener, then the public one. Stopped in reverse, the
-// last requests are answered before the store closes.
+// with its store, then its local listener; the same of each tenant; then the public
+// listeners. Stopped in reverse, the last requests are answered before a store closes.
 func (a *Aggregator) Parts(log *slog.Logger, open Listeners) []service.Part {
 	name := a.Role.String()
 	log = log.With(slog.String("role", name))
-	metrics := service.NewMetrics()
-	observe := observer(a.Role, metrics)
-	count := newWritten()
-	count.register(metrics)
-	var running atomic.Pointer[opened]
-	current := func() (*opened, error) {
-		if s := running.Load(); s != nil {
-			return s, nil
-		}
-		return nil, errors.New("not started")
+	tenants, err := a.hosted()
+	if err != nil {
+		return []service.Part{broken(name, err)}
 	}
-	handler := func(w http.ResponseWriter, r *http.Request) {
-		s, err := current()
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		s.Handler().ServeHTTP(w, r)
-	}
-	measured := service.Measure(http.HandlerFunc(handler), log, metrics, routes(a.Role))
 	listeners := []string{"public"}
 	if a.Peer.Address != "" {
 		listeners = append(listeners, "peer")
 	}
+	turns := aggregator.NewTurns(a.processors())
+	metrics := service.NewMetrics()
 	connections := metrics.Connections(listeners...)
-	ready := func() service.Readiness {
-		s, err := current()
-		if err != nil {
-			return service.Unready(service.ReasonStopping, err)
-		}
-		r := s.Readiness()
-		r.Take.Because(service.ReasonConnections, connections.Full())
-		return r
+	host := a.seat(log, metrics, connections)
+	if len(tenants) > 0 {
+		host.turn = turns.Join()
 	}
-	metrics.ReadinessGauge(ready, "take", "verify", "release")
-	gauges(a.Role, metrics, a.Limits.options(), func() (aggregator.Levels, bool) {
-		s, err := current()
-		if err != nil {
-			return aggregator.Levels{}, false
-		}
-		return s.Levels(), true
-	})
-	parts := []service.Part{
-		{Name: name, Run: func(ctx context.Context, ready func()) error {
-			s, err := a.open(ctx, log, observe, count)
-			if err != nil {
-				return err
-			}
-			if s.token, err = newOperatorToken(s.files.data); err != nil {
-				return errors.Join(err, s.Close())
-			}
-			running.Store(s)
-			ready()
-			return errors.Join(a.ofStore(s.Run(ctx)), removeOperatorToken(s.files.data), s.Close())
-		}},
-		service.Local{
-			Name: name + " local listener", Address: a.Local.Address, Metrics: metrics, Log: log, Open: open.Local,
-			Health: service.Health{
-				Ready: ready,
-				Status: func(ctx context.Context) (any, error) {
-					return readStatus(ctx, current)
-				},
-			},
-			Extra: operations(current),
-		}.Part(),
-		service.Server{
-			Name: name + " public listener", Listen: a.Public, Log: log, Open: open.Public,
-			Handler: measured, Connections: connections, Label: "public",
-		}.Part(),
+	parts := host.parts(log, metrics, open.Local)
+	var seats []*seat
+	at := make(map[string]http.Handler)
+	for _, t := range tenants {
+		log, metrics := tenantLog(log, t.Tenant), service.NewMetrics()
+		s := t.seat(log, metrics, connections)
+		s.turn = turns.Join()
+		parts = append(parts, s.parts(log, metrics, nil)...)
+		seats, at[pathOf(t.URL)] = append(seats, s), s.handler
 	}
+	if len(seats) > 0 {
+		tenantGauges(metrics, seats)
+	}
+	handler := pick(host.handler, at)
+	parts = append(parts, service.Server{
+		Name: name + " public listener", Listen: a.Public, Log: log, Open: open.Public,
+		Handler: handler, Connections: connections, Label: "public",
+	}.Part())
 	if a.Peer.Address != "" {
 		parts = append(parts, service.Server{
 			Name: name + " peer listener", Listen: a.Peer, Log: log, Open: open.Peer,
-			Handler: measured, Connections: connections, Label: "peer",
+			Handler: handler, Connections: connections, Label: "peer",
 		}.Part())
 	}
 	return parts
+}
+
+// A seat is the place of one aggregator in a process: what is there of it before it is
+// open, and after it is closed.
+type seat struct {
+	config  *Aggregator
+	running atomic.Pointer[opened]
+	// requests is held by each request, which does not wait for it, and to close.
+	requests sync.RWMutex
+	handler  http.Handler
+	base     string // path of the URL
+	observe  aggregator.Observer
+	count    written
+	turn     *aggregator.Turn // nil where it is alone in its process
+	ready    func() service.Readiness
+}
+
+// seat makes the place of an aggregator whose requests come over connections.
+func (a *Aggregator) seat(log *slog.Logger, metrics *service.Metrics, connections *service.Connections) *seat {
+	s := &seat{config: a, observe: observer(a.Role, metrics), count: newWritten()}
+	s.count.register(metrics)
+	base := ""
+	if a.URL != "" {
+		base = strings.TrimRight(pathOf(a.URL), "/")
+	}
+	s.base = base
+	s.handler = service.Measure(http.HandlerFunc(s.serve), log, metrics, base, routes(a.Role))
+	s.ready = func() service.Readiness {
+		o, err := s.current()
+		if err != nil {
+			return service.Unready(service.ReasonStopping, err)
+		}
+		r := o.Readiness()
+		r.Take.Because(service.ReasonConnections, connections.Full())
+		return r
+	}
+	metrics.ReadinessGauge(s.ready, "take", "verify", "release")
+	gauges(a.Role, metrics, a.Limits.options(), s.levels)
+	quotaGauges(metrics, a.Quota.options(), s.levels)
+	return s
+}
+
+func (s *seat) current() (*opened, error) {
+	if o := s.running.Load(); o != nil {
+		return o, nil
+	}
+	return nil, errNotStarted
+}
+
+func (s *seat) levels() (aggregator.Levels, bool) {
+	o, err := s.current()
+	if err != nil {
+		return aggregator.Levels{}, false
+	}
+	return o.Levels(), true
+}
+
+func (s *seat) serve(w http.ResponseWriter, r *http.Request) {
+	if s.requests.TryRLock() {
+		defer s.requests.RUnlock()
+		if o, err := s.current(); err == nil {
+			if o.issuer != nil && isOrder(r, s.base) {
+				o.issuer.ServeHTTP(w, r)
+				return
+			}
+			o.Handler().ServeHTTP(w, r)
+			return
+		}
+	}
+	http.Error(w, errNotStarted.Error(), http.StatusServiceUnavailable)
+}
+
+// live opens the aggregator and runs it until ctx ends or it fails.
+func (s *seat) live(ctx context.Context, log *slog.Logger, ready func()) error {
+	o, err := s.config.open(ctx, log, s.observe, s.count, s.turn)
+	if err != nil {
+		return err
+	}
+	if o.token, err = newOperatorToken(o.files.data); err != nil {
+		return errors.Join(err, o.Close())
+	}
+	if o.issuer != nil {
+		retiring, stop := context.WithCancel(ctx)
+		defer stop()
+		go retires(retiring, o.issuer, log)
+	}
+	s.running.Store(o)
+	ready()
+	err = s.config.ofStore(o.Run(ctx))
+	s.running.Store(nil)
+	s.requests.Lock() // those that are under way end before what they use is closed
+	defer s.requests.Unlock()
+	return errors.Join(err, removeOperatorToken(o.files.data), o.Close())
+}
+
+// parts are the aggregator with its store, and its local listener.
+func (s *seat) parts(log *slog.Logger, metrics *service.Metrics, local net.Listener) []service.Part {
+	a, name := s.config, s.config.Role.String()
+	if a.Tenant != "" {
+		name += " of tenant " + a.Tenant
+	}
+	run := func(ctx context.Context, ready func()) error { return s.live(ctx, log, ready) }
+	if live := run; a.Tenant != "" {
+		run = func(ctx context.Context, ready func()) error { return again(ctx, log, ready, live) }
+	}
+	return []service.Part{
+		{Name: name, Run: run},
+		service.Local{
+			Name: name + " local listener", Address: a.Local.Address, Metrics: metrics, Log: log, Open: local,
+			Health: service.Health{
+				Ready:  s.ready,
+				Status: func(ctx context.Context) (any, error) { return readStatus(ctx, s.current) },
+			},
+			Extra: operations(s.current),
+		}.Part(),
+	}
 }
 
 func readStatus(ctx context.Context, current func() (*opened, error)) (*status.Status, error) {
@@ -338,7 +430,7 @@ func (a *Aggregator) withStore(ctx context.Context, log *slog.Logger, f func(*op
 
 // with opens an aggregator that is not running, and closes it after f.
 func (a *Aggregator) with(ctx context.Context, log *slog.Logger, f func(*opened) error) (err error) {
-	s, err := a.open(ctx, log, aggregator.Observer{}, nil)
+	s, err := a.open(ctx, log, aggregator.Observer{}, nil, nil)
 	if err != nil {
 		return err
 	}

@@ -78,6 +78,16 @@ func (a *Aggregator) CloseTask(ctx context.Context, in *status.Closing) (done st
 	return done, err
 }
 
+// GiveUpTask opens the store of a leader that is not running, closes a task of it and gives
+// up its reports that wait.
+func (a *Aggregator) GiveUpTask(ctx context.Context, in *status.Closing) (done status.Closed, err error) {
+	err = a.withStore(ctx, slog.New(slog.DiscardHandler), func(s *opened) error {
+		done, err = s.giveUp(ctx, in)
+		return err
+	})
+	return done, err
+}
+
 // Registered opens the store of an aggregator that is not running and lists its tasks.
 func (a *Aggregator) Registered(ctx context.Context) (tasks []status.Registered, err error) {
 	err = a.withStore(ctx, slog.New(slog.DiscardHandler), func(s *opened) error {
@@ -196,7 +206,22 @@ func (a *Aggregator) Amended(there *status.RegisteredTask, t *Task) (*status.New
 }
 
 // closeTask closes a task.
-func (s *opened) closeTask(ctx context.Context, in *status.Closing) (done status.Closed, err error) {
+func (s *opened) closeTask(ctx context.Context, in *status.Closing) (status.Closed, error) {
+	return s.closeBy(ctx, in, s.CloseTask)
+}
+
+// errKeepsNothing: a helper was told to give up the reports of a task.
+var errKeepsNothing = errors.New("the reports of a task wait at its leader, which can give them up: starling task close --drop there")
+
+// giveUp closes a task, and gives up what waits of it.
+func (s *opened) giveUp(ctx context.Context, in *status.Closing) (status.Closed, error) {
+	if s.leader == nil {
+		return status.Closed{}, &status.BadRequest{Err: errKeepsNothing}
+	}
+	return s.closeBy(ctx, in, s.leader.GiveUp)
+}
+
+func (s *opened) closeBy(ctx context.Context, in *status.Closing, do func(context.Context, dap.TaskID, string, string) (status.Closed, error)) (done status.Closed, err error) {
 	id, err := dap.ParseTaskID(in.Task)
 	if err != nil {
 		return done, &status.BadRequest{Err: err}
@@ -204,7 +229,7 @@ func (s *opened) closeTask(ctx context.Context, in *status.Closing) (done status
 	if in.By == "" || in.Why == "" {
 		return done, &status.BadRequest{Err: errors.New("a closing needs somebody and a reason")}
 	}
-	done, err = s.CloseTask(ctx, id, in.By, in.Why)
+	done, err = do(ctx, id, in.By, in.Why)
 	if errors.Is(err, leader.ErrNoTask) {
 		return done, &status.BadRequest{Err: err}
 	}

@@ -118,7 +118,7 @@ func TestTasksOfARunningLeader(t *testing.T) {
 
 	stop := serve()
 	good := bearer
-	for _, path := range []string{status.AddTaskPath, status.ListTasksPath, status.CloseTaskPath} {
+	for _, path := range []string{status.AddTaskPath, status.ListTasksPath, status.CloseTaskPath, status.GiveUpTaskPath} {
 		bearer = strings.Repeat("0", 64)
 		if code, _ := ask(path, second, nil); code != http.StatusUnauthorized {
 			t.Errorf("%s without the token: status %d", path, code)
@@ -167,16 +167,29 @@ func TestTasksOfARunningLeader(t *testing.T) {
 	if code, said := ask(status.CloseTaskPath, c, &closed); code != http.StatusOK || closed.By != "bob" || closed.Waiting+closed.Ready+closed.Short != 0 {
 		t.Errorf("closed: %d %s", code, said)
 	}
+	c.By = "carol"
+	if code, said := ask(status.GiveUpTaskPath, c, &closed); code != http.StatusOK || closed.By != "bob" || closed.Dropped != 0 {
+		t.Errorf("given up: %d %s", code, said)
+	}
+	if code, said := ask(status.GiveUpTaskPath, status.Closing{Task: added.Task}, nil); code != http.StatusBadRequest || !strings.Contains(said, "a reason") {
+		t.Errorf("given up by nobody: %d %s", code, said)
+	}
 	if code, said := ask(status.AddTaskPath, second, nil); code != http.StatusBadRequest || !strings.Contains(said, "closed: by bob") {
 		t.Errorf("added after it was closed: %d %s", code, said)
 	}
 	stop()
+	if closed, err := a.GiveUpTask(t.Context(), &status.Closing{Task: done.Task, By: "bob", Why: "over"}); err != nil || closed.By != "bob" { // stopped
+		t.Errorf("given up: %+v, %v", closed, err)
+	}
 	b, err := LoadAggregator(filepath.Join(dir, HelperFile), dap.RoleHelper)
 	if err != nil {
 		t.Fatal(err)
 	}
 	servicetest.Serve(t, b.Parts(slog.New(slog.DiscardHandler), Listeners{})...)()
-	c.Task = tasks[0].Task
+	c = status.Closing{Task: tasks[0].Task, By: "bob", Why: "over"}
+	if _, err := b.GiveUpTask(t.Context(), &c); !errors.As(err, new(*status.BadRequest)) || !strings.Contains(err.Error(), "at its leader") {
+		t.Errorf("given up at a helper: %v", err)
+	}
 	for range 2 { // stopped, and again
 		if closed, err := b.CloseTask(t.Context(), &c); err != nil || closed.By != "bob" || closed.Why != "over" || closed.At.IsZero() {
 			t.Errorf("closed at a helper: %+v, %v", closed, err)
@@ -187,7 +200,7 @@ func TestTasksOfARunningLeader(t *testing.T) {
 	if _, err := b.CloseTask(t.Context(), &c); !errors.As(err, new(*status.BadRequest)) {
 		t.Errorf("closed what is not there: %v", err)
 	}
-	if tasks, err = a.Registered(t.Context()); err != nil || len(tasks) != 3 || tasks[2].Closed == nil || tasks[2].Task != added.Task {
+	if tasks, err = a.Registered(t.Context()); err != nil || len(tasks) != 3 || tasks[1].Closed == nil || tasks[1].Task != added.Task || tasks[2].Closed == nil {
 		t.Errorf("listed when stopped: %+v, %v", tasks, err)
 	}
 }

@@ -24,9 +24,11 @@ type settings struct {
 	// are files in secrets/.
 	Agreed bool
 	Signed bool // recipes name the keys that vouch
+	Issuer bool // recipes count devices
 	// Lab says that all parties are on one machine, which has one clock, and in a hurry.
 	Lab     bool
 	Gateway string        // URL, in a lab's relay
+	Log     string        // URL, in a lab's relay whose devices follow a log
 	Leader  string        // URL, in a lab's gateway
 	Window  time.Duration // of a lab's gateway
 }
@@ -106,6 +108,10 @@ clock_skew = "1s"
 key = "secrets/{{.Role}}.online"
 delegation = "secrets/{{.Role}}.online.delegation"
 token = "secrets/manifest.token" # of who makes manifests
+{{end}}{{if .Issuer}}
+[issuer] # beside it: gives devices their credentials, whom the attester vouches for
+keys = "{{.Role}}.issuer"
+manifests = "manifests"
 {{end}}` + agreementText + `
 # One for each recipe.
 [[tasks]]
@@ -126,6 +132,8 @@ state = "collector.state"
 
 const relayText = headText + `{{if not .Agreed}}gateway = "{{.Gateway}}"
 gateway_token = "secrets/relay.token"
+{{end}}{{with .Log}}transparency_log = "{{.}}" # whose bundle devices fetch here
+transparency_log_every = "1s" # a lab is in a hurry; in earnest leave it out
 {{end}}` + listenersText + `{{if .Lab}}
 [limits]
 # Of one part of the network. Here all devices have one address; in earnest leave the line out, which is a limit of 600.

@@ -53,7 +53,8 @@ func newBenchDatabase(dir string, p *benchParty, objects string) (_ *benchDataba
 	if err != nil {
 		return nil, fmt.Errorf("lab: %w", err)
 	}
-	text := fmt.Sprintf("engine = \"postgres\"\n%s\n[database]\nfile = %q\nwrapping_keys = %q\n", made, file, keys)
+	text := fmt.Sprintf("engine = \"postgres\"\n%s\n[database]\nfile = %q\nwrapping_keys = %q\n\n[database.marks]\ndirectory = %q\n",
+		made, file, keys, filepath.Join("secrets", "marks."+role))
 	if objects != "" && p.role == dap.RoleLeader {
 		section, err := os.ReadFile(objects)
 		if err != nil {

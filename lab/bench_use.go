@@ -22,7 +22,7 @@ type benchParty struct {
 	role     dap.Role
 	configs  []string       // files, one of each process
 	children []*Child       // those that run
-	front    *benchFront    // nil: the one process is reached as it is
+	front    *Balancer      // nil: the one process is reached as it is
 	rows     *benchDatabase // nil: they are in its directory
 	peak     int64          // resident sets in bytes, of all its lives
 }

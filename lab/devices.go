@@ -35,8 +35,8 @@ const (
 // send through a relay and a gateway.
 type population struct {
 	*histogram
-	plan   *participate.Plan
-	asked  [][]int // the rounds of each device
+	plan   *participate.Plan // of all devices; nil where each has a client of its own
+	asked  [][]int           // the rounds of each device
 	budget participate.LedgerOptions
 	cpu    chan struct{} // held while a device computes
 	tally  participate.Tally
@@ -61,8 +61,10 @@ func (p *population) answer(ctx context.Context, f *frame) error {
 	}
 	p.asked, p.cpu = p.o.asked(), make(chan struct{}, f.o.Workers)
 	p.budget = participate.LedgerOptions{MaxEpsilon: p.found.Epsilon * ledgerRoom, MaxDelta: min(1, p.found.Delta*ledgerRoom)}
-	if p.plan, err = participate.NewPlan(participate.PlanOptions{Client: f.client}); err != nil {
-		return err
+	if f.counting == nil {
+		if p.plan, err = participate.NewPlan(participate.PlanOptions{Client: f.client}); err != nil {
+			return err
+		}
 	}
 	for _, rounds := range p.asked {
 		p.gauge.total += uint64(len(rounds))
@@ -103,7 +105,12 @@ func (p *population) device(ctx context.Context, f *frame, i int) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeLedger()) }()
-	d := &participate.Device{Ledger: ledger}
+	d, plan := &participate.Device{Ledger: ledger}, p.plan
+	if plan == nil {
+		if plan, err = p.planOf(ctx, f, i); err != nil {
+			return err
+		}
+	}
 	answer := p.o.answer
 	if answer == nil {
 		value := p.o.question().value(p.values[i])
@@ -112,7 +119,7 @@ func (p *population) device(ctx context.Context, f *frame, i int) (err error) {
 	for _, round := range p.asked[i] {
 		p.cpu <- struct{}{}
 		begin := time.Now()
-		decision, err := d.Decide(ctx, p.plan, answer(i, round), f.roundTime(round, p.o.Rounds))
+		decision, err := d.Decide(ctx, plan, answer(i, round), f.roundTime(round, p.o.Rounds))
 		p.busy.Add(int64(time.Since(begin)))
 		<-p.cpu
 		if err != nil {
@@ -129,6 +136,17 @@ func (p *population) device(ctx context.Context, f *frame, i int) (err error) {
 		p.sent.Add(1)
 	}
 	return nil
+}
+
+// planOf is the plan of a device that shows credentials of its own.
+func (p *population) planOf(ctx context.Context, f *frame, i int) (*participate.Plan, error) {
+	p.cpu <- struct{}{}
+	defer func() { <-p.cpu }()
+	c, err := f.clientOf(ctx, i)
+	if err != nil {
+		return nil, err
+	}
+	return participate.NewPlan(participate.PlanOptions{Client: c})
 }
 
 // ledger opens the ledger of device i.

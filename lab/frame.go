@@ -53,7 +53,9 @@ type Frame struct {
 	// time. Optional.
 	Progress func(Progress)
 
-	relay bool // devices go through a relay and a gateway
+	relay   bool // devices go through a relay and a gateway
+	counted int  // devices that have credentials and follow a log; 0: none
+	rounds  int  // of which devices report, where they are counted
 }
 
 // Files that a lab writes into [Frame.Out], in the place of an earlier lab's.
@@ -156,9 +158,11 @@ type frame struct {
 	config    *deploy.Aggregator // the leader's
 	status    statusReader
 	begun     time.Time
-	asked     time.Time        // when the reports of the last round are made: it is over when the lab begins
-	anchors   *signed.Anchors  // that come with the devices' software
-	front     *deploy.Front    // relay and gateway, where there are any
+	asked     time.Time       // when the reports of the last round are made: it is over when the lab begins
+	anchors   *signed.Anchors // that come with the devices' software
+	front     *deploy.Front   // relay and gateway, where there are any
+	counting  *counting       // nil where the recipe counts no devices
+	addresses *deploy.Addresses
 	via       *ohttp.Transport // of all devices
 	phase     int
 	// certificate was checked by every device, and certified says what it proves; both are
@@ -187,11 +191,16 @@ func play[R any](ctx context.Context, o Frame, s scenario[R]) (*R, error) {
 	}
 	begun := time.Now()
 	f := &frame{o: o, begun: begun, asked: begun.Add(-o.Precision - settled), rejected: map[string]uint64{}, seconds: map[string]float64{}}
-	err := f.run(ctx, s.pose,
-		act{"upload", func(ctx context.Context) error { return s.answer(ctx, f) }},
-		act{"verify", f.verify},
-		act{"collect", func(ctx context.Context) error { return s.compare(ctx, f) }},
-		act{"draw", func(context.Context) error { s.draw(f); return nil }})
+	acts := []act{
+		{"upload", func(ctx context.Context) error { return s.answer(ctx, f) }},
+		{"verify", f.verify},
+		{"collect", func(ctx context.Context) error { return s.compare(ctx, f) }},
+		{"draw", func(context.Context) error { s.draw(f); return nil }},
+	}
+	if o.counted > 0 {
+		acts = append([]act{{enrolling, f.enrol}}, acts...)
+	}
+	err := f.run(ctx, s.pose, acts...)
 	if err != nil {
 		return nil, err
 	}
@@ -246,12 +255,12 @@ func (f *frame) run(ctx context.Context, pose poser, acts ...act) (err error) {
 // step runs one phase and notes how long it took.
 func (f *frame) step(name string, do func() error) error {
 	f.phase++
-	f.o.Progress(Progress{Phase: f.phase, Phases: phases, Name: name})
+	f.o.Progress(Progress{Phase: f.phase, Phases: f.phases(), Name: name})
 	begin := time.Now()
 	err := do()
 	f.seconds[name] = time.Since(begin).Seconds()
 	if err == nil {
-		f.o.Progress(Progress{Phase: f.phase, Phases: phases, Name: name, Over: true, Took: time.Since(begin)})
+		f.o.Progress(Progress{Phase: f.phase, Phases: f.phases(), Name: name, Over: true, Took: time.Since(begin)})
 	}
 	return err
 }
@@ -269,12 +278,23 @@ func (f *frame) start(ctx context.Context, pose poser) (stop func() error, _ con
 			if f.front != nil {
 				f.front.Close()
 			}
+			if f.counting != nil {
+				err = errors.Join(err, f.counting.close())
+			}
 		}
 	}()
+	f.addresses = addresses
 	if f.o.relay {
 		if f.front, err = deploy.LoopbackFront(); err != nil {
 			return nil, ctx, err
 		}
+	}
+	if f.o.counted > 0 {
+		if f.counting, err = newCounting(f.o.counted, f.o.Precision); err != nil {
+			return nil, ctx, err
+		}
+		f.front.Log, f.front.Devices = f.counting.watched.LogURL(), uint64(f.o.counted)
+		f.asked = f.roundsFrom(f.counting.begin) // not before there are credentials to show
 	}
 	if f.recipe, err = pose(f, addresses); err != nil {
 		return nil, ctx, err
@@ -286,6 +306,11 @@ func (f *frame) start(ctx context.Context, pose poser) (stop func() error, _ con
 	if f.recipe.ServerKeys, err = owners.ServerKeys(f.recipe.Relay != nil); err != nil {
 		return nil, ctx, err
 	}
+	starts := f.begun // the manifest
+	if f.counting != nil {
+		f.counting.pose(f.recipe, owners)
+		starts = f.counting.begin
+	}
 	if err := deploy.CreateFor(f.dir, f.recipe, addresses, owners); err != nil {
 		return nil, ctx, err
 	}
@@ -296,7 +321,12 @@ func (f *frame) start(ctx context.Context, pose poser) (stop func() error, _ con
 		return nil, ctx, err
 	}
 	if f.front != nil {
-		if err := deploy.CreateFront(f.dir, f.recipe, f.front, f.begun, frontWindow); err != nil {
+		if err := deploy.CreateFront(f.dir, f.recipe, f.front, starts, frontWindow); err != nil {
+			return nil, ctx, err
+		}
+	}
+	if f.counting != nil {
+		if err := f.counting.create(f.dir); err != nil {
 			return nil, ctx, err
 		}
 	}
@@ -322,6 +352,13 @@ func (f *frame) start(ctx context.Context, pose poser) (stop func() error, _ con
 		}
 		parts = append(parts, more...)
 	}
+	if f.counting != nil {
+		more, err := f.counting.parts(f.dir, log)
+		if err != nil {
+			return nil, ctx, err
+		}
+		parts = append(more, parts...) // the aggregators' issuers are asked by the attester, and last to stop
+	}
 
 	// The servers outlive the caller's context by as long as it takes to stop them in
 	// order.
@@ -340,6 +377,9 @@ func (f *frame) start(ctx context.Context, pose poser) (stop func() error, _ con
 		stopServers()
 		err := <-done
 		fail(context.Canceled)
+		if f.counting != nil {
+			err = errors.Join(err, f.counting.close())
+		}
 		return errors.Join(err, closeLog())
 	}
 	select {
@@ -357,15 +397,17 @@ func (f *frame) start(ctx context.Context, pose poser) (stop func() error, _ con
 	if f.anchors, err = deploy.ReadAnchors(filepath.Join(f.dir, deploy.AnchorsFile)); err != nil {
 		return nil, ctx, errors.Join(err, stop())
 	}
-	o := client.Options{Recipe: f.file, Anchors: f.anchors, HTTP: f.http, MaxEpsilon: f.o.Epsilon.FloatDown() * 1.01}
+	if f.counting != nil {
+		if err := f.follow(work); err != nil {
+			return nil, ctx, errors.Join(err, stop())
+		}
+	}
 	if f.front != nil {
 		if err := f.relayed(); err != nil {
 			return nil, ctx, errors.Join(err, stop())
 		}
-		o.HTTP, o.Via = nil, f.via // keys come from the manifest
-		o.Tries = labTries
 	}
-	if f.client, err = client.New(o); err != nil {
+	if f.client, err = client.New(f.clientOptions()); err != nil {
 		return nil, ctx, errors.Join(err, stop())
 	}
 	if _, f.certificate, err = recipe.SplitFile(f.file); err != nil {
@@ -375,6 +417,23 @@ func (f *frame) start(ctx context.Context, pose poser) (stop func() error, _ con
 		f.certified = certifiedWords(n, f.client.Guarantee().Loss)
 	}
 	return stop, work, nil
+}
+
+// clientOptions are those of every device. One of a lab whose recipe counts devices has
+// credentials of its own beside.
+func (f *frame) clientOptions() client.Options {
+	o := client.Options{Recipe: f.file, Anchors: f.anchors, HTTP: f.http, MaxEpsilon: f.o.Epsilon.FloatDown() * 1.01}
+	if f.client != nil {
+		o.Recipe, o.Checked = nil, f.client.Checked() // all have the same
+	}
+	if f.front != nil {
+		o.HTTP, o.Via = nil, f.via // keys come from the manifest
+		o.Tries = labTries
+	}
+	if f.counting != nil {
+		o.Log, o.Credentials = f.counting.book, first{f.counting}
+	}
+	return o
 }
 
 // logger returns the servers' logger and what closes its file.
@@ -402,6 +461,12 @@ func (f *frame) at(t time.Time) (dap.Time, error) {
 // time of its own, and the last is over when the lab begins.
 func (f *frame) roundTime(round, rounds int) time.Time {
 	return f.asked.Add(-time.Duration(rounds-1-round) * f.o.Precision)
+}
+
+// roundsFrom is when the reports of the last round are made if those of the first are at a
+// time.
+func (f *frame) roundsFrom(t time.Time) time.Time {
+	return t.Add(time.Duration(f.o.rounds-1) * f.o.Precision)
 }
 
 // window is the time in which the recipe takes reports, from the first of its rounds on.

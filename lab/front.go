@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/client"
@@ -16,8 +17,11 @@ import (
 	"github.com/starling-agg/starling/internal/service"
 )
 
-// manifest is what all devices were given.
+// manifest is what all devices were given, or have from the log.
 func (f *frame) manifest() (ohttp.Source, error) {
+	if f.counting != nil {
+		return f.checked(f.counting.book)
+	}
 	b, err := os.ReadFile(filepath.Join(f.dir, deploy.ManifestFile))
 	if err != nil {
 		return nil, fmt.Errorf("lab: %w", err)
@@ -26,8 +30,13 @@ func (f *frame) manifest() (ohttp.Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lab: %w", err)
 	}
-	// One memory for all, in the place of each device's: what it holds is the same.
-	return client.NewManifests(client.ManifestsOptions{Recipe: f.recipe, Anchors: f.anchors, Source: ohttp.Pin(m), Memory: client.Forgetful()})
+	return f.checked(ohttp.Pin(m))
+}
+
+// checked are manifests as devices check them. One memory for all, in the place of each
+// device's: what it holds is the same.
+func (f *frame) checked(source ohttp.Source) (ohttp.Source, error) {
+	return client.NewManifests(client.ManifestsOptions{Recipe: f.recipe, Anchors: f.anchors, Source: source, Memory: client.Forgetful()})
 }
 
 // relayed makes the devices' way through the relay; they share connections.
@@ -46,6 +55,21 @@ func (f *frame) readStatus(ctx context.Context, address string, into any) error 
 	if err != nil {
 		return err
 	}
+	return f.answered(req, into)
+}
+
+// operate has the operator of a party do something at its local listener.
+func (f *frame) operate(ctx context.Context, url string, into any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("{}"))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	return f.answered(req, into)
+}
+
+// answered asks a local listener.
+func (f *frame) answered(req *http.Request, into any) error {
 	resp, err := f.http.Do(req)
 	if err != nil {
 		return fmt.Errorf("read status: %w", err)

@@ -41,6 +41,10 @@ type Options struct {
 	// part Sampling of the devices is asked, in turn and known to all, and all of them
 	// report (paper 000's AGG).
 	KnownSample bool
+	// Credentials has the recipe count devices and stand in a transparency log: every device
+	// enrols at an attester, is given credentials by two issuers, and shows them. It needs a
+	// population. Rounds are 1 s then, if nothing else is said, and begin with a key epoch.
+	Credentials bool
 	// answer, if not nil, is what a device answers instead of the table's row, and seen
 	// gets what each collection returned.
 	answer func(device, round int) client.Value
@@ -56,6 +60,9 @@ const (
 
 // WithDefaults fills in what is not said. Epsilon is 1.
 func (o Options) WithDefaults() Options {
+	if o.Credentials && o.Precision == 0 {
+		o.Precision = time.Second
+	}
 	o.Frame = o.Frame.withDefaults("1")
 	if o.Rows == 0 {
 		o.Rows = randhie.Rows
@@ -76,6 +83,9 @@ func (o Options) WithDefaults() Options {
 		o.Rounds = 1
 	}
 	o.relay = true
+	if o.Credentials {
+		o.counted, o.rounds = o.Population, o.Rounds
+	}
 	return o
 }
 
@@ -93,6 +103,8 @@ func (o Options) Validate() error {
 		}
 	}
 	switch {
+	case o.Credentials && o.Population == 0:
+		return errors.New("lab: credentials go with a population")
 	case o.Malicious < 0 || o.Malicious > MaxMalicious:
 		return fmt.Errorf("lab: %d malicious reports; want 0 to %d", o.Malicious, MaxMalicious)
 	case o.Rows < MinRows || o.Rows > randhie.Rows:
@@ -104,6 +116,8 @@ func (o Options) Validate() error {
 // validatePopulation does the same for what a lab with secret coins adds.
 func (o *Options) validatePopulation() error {
 	switch {
+	case o.Credentials && (o.KnownSample || o.Population > MaxCounted):
+		return fmt.Errorf("lab: credentials go with secret coins, and with at most %d devices", MaxCounted)
 	case o.Population < MinPopulation || o.Population > MaxPopulation:
 		return fmt.Errorf("lab: a population of %d; want %d to %d", o.Population, MinPopulation, MaxPopulation)
 	case o.Sampling.Num == 0 || o.Sampling.Num >= o.Sampling.Den:

@@ -33,6 +33,7 @@ const (
 	MinPopulation     = 400
 	MaxPopulation     = 1_000_000
 	MaxRounds         = 100
+	MaxCounted        = 100_000 // whose devices have credentials
 	defaultPopulation = 60_000
 
 	// often is how many visits a needle has at least; 1,851 of the 20,190 rows have as

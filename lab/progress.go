@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/status"
 )
 
-// phases is how many steps a lab has.
+// phases is how many steps a lab has, but for one whose recipe counts devices: that has
+// another ([enrolling]).
 const phases = 5
 
 // every is the time between two reports of progress.
@@ -21,7 +23,7 @@ const every = 200 * time.Millisecond
 // Progress is how far long work is.
 type Progress struct {
 	Phase, Phases int
-	Name          string // of the phase: start, upload, verify, collect, draw
+	Name          string // of the phase: start, enrol where devices are counted, upload, verify, collect, draw
 	// Over: the phase has ended, and Took is how long it lasted.
 	Over bool
 	Took time.Duration
@@ -97,7 +99,7 @@ func (f *frame) verify(ctx context.Context) error {
 			return err
 		}
 		t := &st.Tasks[0]
-		p := Progress{Phase: f.phase, Phases: phases, Name: "verify", Rate: t.ReportsPerSec,
+		p := Progress{Phase: f.phase, Phases: f.phases(), Name: "verify", Rate: t.ReportsPerSec,
 			Left: time.Duration(t.SecondsLeft * float64(time.Second)), Counts: serverCounts(t, f.acknowledged)}
 		f.o.Progress(p)
 		if t.Counts.Acknowledged >= f.acknowledged && t.Counts.Waiting == 0 {
@@ -120,4 +122,27 @@ func (f *frame) verify(ctx context.Context) error {
 		case <-ticker.C:
 		}
 	}
+}
+
+func (f *frame) phases() int {
+	if f.o.counted > 0 {
+		return phases + 1
+	}
+	return phases
+}
+
+// tick tells how many of some devices are done until stop is called.
+func (f *frame) tick(name string, total uint64, done *atomic.Uint64) (stop func()) {
+	return f.while(func(begin time.Time) {
+		f.o.Progress(f.ofDevices(name, done.Load(), total, begin))
+	})
+}
+
+// ofDevices is how far devices are that began at a time.
+func (f *frame) ofDevices(name string, n, total uint64, begin time.Time) Progress {
+	p := Progress{Phase: f.phase, Phases: f.phases(), Name: name, Counts: []Count{{"devices", n, total}}, Rate: float64(n) / time.Since(begin).Seconds()}
+	if p.Rate > 0 {
+		p.Left = time.Duration(float64(total-n) / p.Rate * float64(time.Second))
+	}
+	return p
 }

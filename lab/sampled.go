@@ -57,6 +57,9 @@ type Sampled struct {
 	// MicrosecondsEach is what one decision took, the report made and sealed whether or
 	// not it is sent.
 	MicrosecondsEach float64 `json:"microseconds_per_decision"`
+	// Counted says how devices came to be counted; nil where the recipe counts none.
+	Counted *Counted `json:"counted,omitempty"`
+
 	// DurableLedgers is how many devices kept their ledger on the disk; the others' was
 	// in memory.
 	DurableLedgers int `json:"durable_ledgers"`
@@ -98,8 +101,26 @@ func (p *population) promise(f *frame) {
 	case more > 0:
 		s.resampled += fmt.Sprintf(", and %s of them, drawn by a fixed seed, once more", chart.Count(float64(more)))
 	}
+	if c := f.counting; c != nil {
+		s.Counted = &Counted{Leader: c.cohort.Leader, Helper: c.cohort.Helper, Attested: c.cohort.Attested, EnrolSeconds: c.visited.Seconds(),
+			Entries: c.book.Seen().Size, Witnesses: len(c.watched.Witnesses)}
+	}
 	p.found.Sampled = s
 	p.found.Guarantee = sampledWords(g, f.recipe, p.o.Rounds) + f.certified
+}
+
+// Counted says how the devices of a lab came to their credentials.
+type Counted struct {
+	// Leader and Helper are how many the issuer beside each has given some, and Attested how
+	// many the attester let ask.
+	Leader   uint64 `json:"leader"`
+	Helper   uint64 `json:"helper"`
+	Attested uint64 `json:"attested"`
+	// EnrolSeconds is what enrolments and visits took, before the epoch began.
+	EnrolSeconds float64 `json:"enrol_seconds"`
+	// Entries of the log, and the witnesses who must sign them.
+	Entries   int64 `json:"log_entries"`
+	Witnesses int   `json:"witnesses"`
 }
 
 func times(n int) string {
@@ -156,7 +177,7 @@ func (p *population) askRounds(ctx context.Context, f *frame) ([]*collector.Resu
 		mu.Lock()
 		defer mu.Unlock()
 		done++
-		f.o.Progress(Progress{Phase: f.phase, Phases: phases, Name: "collect", Counts: []Count{{"collections", done, uint64(p.o.Rounds)}}})
+		f.o.Progress(Progress{Phase: f.phase, Phases: f.phases(), Name: "collect", Counts: []Count{{"collections", done, uint64(p.o.Rounds)}}})
 		return nil
 	})
 }
@@ -229,6 +250,9 @@ func (r *Report) seeSampled(rec *recipe.Recipe) {
 	if rec.Dummies != nil {
 		leader += ", and not which of them are dummies"
 	}
+	if r.Counted != nil {
+		leader += ", with a credential in each that tells nothing but that it counts once"
+	}
 	r.Saw = []Sight{
 		{"each device", device},
 		{"relay", relay},
@@ -236,6 +260,12 @@ func (r *Report) seeSampled(rec *recipe.Recipe) {
 		{"leader", leader + "; its own half of each, which is uniformly random"},
 		{"helper", fmt.Sprintf("the other halves, %s bytes each, from the leader alone; uniformly random too", count(r.HelperBytes/max(1, r.Sent)))},
 		{"collector", fmt.Sprintf("%d numbers for each batch with both servers' noise in them, and how many reports it had", len(r.Estimate))},
+	}
+	if c := r.Counted; c != nil {
+		r.Saw = append(r.Saw,
+			Sight{"attester", fmt.Sprintf("which %s devices there are, by their codes, and that each asked once before the epoch began; nothing that they send", count(c.Attested))},
+			Sight{"issuers", fmt.Sprintf("%s and %s blinded requests in the attester's name, and no device", count(c.Leader), count(c.Helper))},
+			Sight{"log", fmt.Sprintf("%s entries that %d witnesses have signed, for everybody alike: recipe, keys and these counts; no device, for the relay hands them out", count(uint64(c.Entries)), c.Witnesses)})
 	}
 }
 
@@ -286,6 +316,12 @@ func (r *Report) writeSampled(w io.Writer, width int) {
 		what += fmt.Sprintf(", %s no-ops", count(s.NoOps))
 	}
 	item("sent", what+fmt.Sprintf("; %.0f microseconds each to decide and make a report, sent or not", s.MicrosecondsEach))
+	if c := s.Counted; c != nil {
+		item("credentials", fmt.Sprintf("%s devices enrolled and visited the attester in %.1f s; %s and %s have credentials of leader and helper", count(c.Attested),
+			c.EnrolSeconds, count(c.Leader), count(c.Helper)))
+	} else if !s.KnownSample {
+		item("credentials", "none: the recipe does not count devices (--credentials all has it do so)")
+	}
 	item("ledgers", fmt.Sprintf("%d on the disk as on a real device, the others in memory; connections are shared", s.DurableLedgers))
 }
 

@@ -92,6 +92,26 @@ type gauge struct {
 
 // watch tells how far the devices, and behind them the servers, are until stop is called.
 func (f *frame) watch(ctx context.Context, g *gauge) (stop func()) {
+	return f.while(func(begin time.Time) {
+		n, reports := g.done.Load(), g.total
+		p := f.ofDevices("upload", n, g.total, begin)
+		if g.behind != nil {
+			var more []Count
+			more, reports = g.behind()
+			p.Counts = append(p.Counts, more...)
+		}
+		// The servers verify while devices still send; a status that cannot be had
+		// now is not missed.
+		if st, err := f.status.read(ctx); err == nil {
+			p.Counts = append(p.Counts, serverCounts(&st.Tasks[0], reports)...)
+		}
+		f.o.Progress(p)
+	})
+}
+
+// while tells of progress several times a second until stop is called; begin is when it
+// began to.
+func (f *frame) while(tell func(begin time.Time)) (stop func()) {
 	over, gone := make(chan struct{}), make(chan struct{})
 	begin := time.Now()
 	go func() {
@@ -103,24 +123,8 @@ func (f *frame) watch(ctx context.Context, g *gauge) (stop func()) {
 			case <-over:
 				return
 			case <-ticker.C:
+				tell(begin)
 			}
-			n, reports := g.done.Load(), g.total
-			p := Progress{Phase: f.phase, Phases: phases, Name: "upload", Counts: []Count{{"devices", n, g.total}},
-				Rate: float64(n) / time.Since(begin).Seconds()}
-			if p.Rate > 0 {
-				p.Left = time.Duration(float64(g.total-n) / p.Rate * float64(time.Second))
-			}
-			if g.behind != nil {
-				var more []Count
-				more, reports = g.behind()
-				p.Counts = append(p.Counts, more...)
-			}
-			// The servers verify while devices still send; a status that cannot be had
-			// now is not missed.
-			if st, err := f.status.read(ctx); err == nil {
-				p.Counts = append(p.Counts, serverCounts(&st.Tasks[0], reports)...)
-			}
-			f.o.Progress(p)
 		}
 	}()
 	return sync.OnceFunc(func() { close(over); <-gone })

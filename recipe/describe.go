@@ -46,12 +46,16 @@ func (r *Recipe) views() [][2]string {
 	if r.Relay == nil {
 		return twoServerViews[:]
 	}
-	return [][2]string{
+	list := [][2]string{
 		{"relay", "the network address and time of each request, and its size, which is the same for many recipes; nothing inside"},
 		{"gateway", "which requests hold a report, not from whom; the report stays closed"},
 		{"leader", "one share of each answer (random by itself), and the number of reports; not who sent them"},
 		twoServerViews[1], twoServerViews[2],
 	}
+	if r.Tokens != nil {
+		list = append(list, [2]string{"attester", "which devices take credentials, and when, long before any round; not what they answer, nor whether"})
+	}
+	return list
 }
 
 // Particulars are what has been computed about a recipe, for whoever shows it.
@@ -139,6 +143,7 @@ func (r *Recipe) Describe(w io.Writer, p Particulars) error {
 	}
 	line("", "these are of different owners as far as names tell; only a log or a list of owners can tell more")
 	r.describeKeys(line)
+	r.describeTokens(line)
 	if r.KEM != X25519 {
 		line("", "encrypted to %s keys: a report recorded today stays closed to a later quantum computer", r.KEM)
 	}
@@ -309,6 +314,8 @@ func (r *Recipe) JSON(said Particulars) (json.RawMessage, error) {
 		Dummies       *Dummies     `json:"dummies,omitempty"`
 		Cover         *Cover       `json:"cover,omitempty"`
 		Relay         *Relay       `json:"relay,omitempty"`
+		Tokens        *Tokens      `json:"tokens,omitempty"`
+		Log           *Log         `json:"log,omitempty"`
 		KEM           string       `json:"kem"`
 		DAP           string       `json:"dap"`
 		Guarantee     *Guarantee   `json:"guarantee"`
@@ -329,7 +336,7 @@ func (r *Recipe) JSON(said Particulars) (json.RawMessage, error) {
 		Path: choice("path", p.path(), map[string]string{
 			"leader": p.Leader, "helper": p.Helper, "batch_mode": nameOf("batch-mode", uint16(p.BatchMode)),
 		}, p),
-		Targeting: r.Targeting, Rate: r.Rate, Dummies: r.Dummies, Cover: r.Cover, Relay: r.Relay, KEM: r.KEM.String(), DAP: r.DAP.String(),
+		Targeting: r.Targeting, Rate: r.Rate, Dummies: r.Dummies, Cover: r.Cover, Relay: r.Relay, Tokens: r.Tokens, Log: r.Log, KEM: r.KEM.String(), DAP: r.DAP.String(),
 		Threshold: r.Threshold(), Round: Rounds{Units: r.RoundUnits(), Grace: uint32(r.Grace() / time.Second)},
 		Noise:    choice("noise", r.Noise.noise(), r.Noise.params(), r.Noise),
 		Claim:    choice("claim", r.Claim.claim(), claim, r.Claim),

@@ -79,6 +79,7 @@ func ExampleRecipe_Describe() {
 	// Keys            none are named: whoever answers for the servers' addresses can put keys of its own in the
 	//                 servers' place, and read every answer. All that is said here holds if that is an owner whom
 	//                 you trust with the answers
+	// Devices         are not counted: nothing keeps one of them, or a server, from sending many reports
 	// Who sees what   leader: the network address and time of each upload, one share of each answer (random by
 	//                 itself), and the number of reports
 	//                 helper: the other share of each answer (random by itself), and the number of reports; not

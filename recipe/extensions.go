@@ -14,11 +14,13 @@ import (
 //	population   struct { opaque statement<0..2^16-1>; uint64 expected; }
 //	targeting    struct { Clause clauses<0..2^16-1>; opaque recipe[32], entry[32]; uint64 lower_bound, min_population; }
 //	             Clause: struct { uint16 attribute; Value values<0..2^16-1>; }, Value: opaque<0..2^8-1>
+//	tokens       struct { opaque attester<0..2^16-1>, key[32]; uint8 attestation; uint64 min_cohort; uint8 admission; }
 //	rate         struct { uint64 devices, units; }
 //	dummies      struct { Rational rate; uint64 senders, allowance; }
 //	cover        struct { Rational rate; }
 //	hpke-suite   uint16 kem, never that of X25519
 //	relay        struct { opaque url<0..2^16-1>, gateway<0..2^16-1>; }
+//	log          opaque origin[], to the end of the extension
 //	round        struct { uint64 units; uint32 grace; }, absent for one unit and no grace
 //	epoch        uint32, never 0
 //	projection   struct { uint32 entries; opaque seed[32]; }
@@ -38,6 +40,7 @@ func (r *Recipe) addExtensions(b *cryptobyte.Builder) {
 		b.AddUint64(r.Population.Expected)
 	})
 	add(extTargeting, r.Targeting != nil, func(b *cryptobyte.Builder) { addTargeting(b, r.Targeting) })
+	add(extTokens, r.Tokens != nil, func(b *cryptobyte.Builder) { addTokens(b, r.Tokens) })
 	add(extRate, r.Rate != nil, func(b *cryptobyte.Builder) {
 		b.AddUint64(r.Rate.Devices)
 		b.AddUint64(r.Rate.Units)
@@ -53,6 +56,7 @@ func (r *Recipe) addExtensions(b *cryptobyte.Builder) {
 		addBytes16(b, r.Relay.URL)
 		addBytes16(b, r.Relay.Gateway)
 	})
+	add(extLog, r.Log != nil, func(b *cryptobyte.Builder) { b.AddBytes([]byte(r.Log.Origin)) })
 	add(extRounds, r.Rounds != nil, func(b *cryptobyte.Builder) {
 		b.AddUint64(r.Rounds.Units)
 		b.AddUint32(r.Rounds.Grace)
@@ -108,6 +112,8 @@ func (r *Recipe) readExtensions(d *decoder) {
 			r.Population = &Population{Statement: string(data.bytes16("population")), Expected: data.u64("population")}
 		case extTargeting:
 			r.Targeting = readTargeting(&data)
+		case extTokens:
+			r.Tokens = readTokens(&data)
 		case extRate:
 			r.Rate = &Rate{Devices: data.u64("rate"), Units: data.u64("rate")}
 		case extDummies:
@@ -121,6 +127,9 @@ func (r *Recipe) readExtensions(d *decoder) {
 			}
 		case extRelay:
 			r.Relay = &Relay{URL: string(data.bytes16("relay")), Gateway: string(data.bytes16("relay"))}
+		case extLog:
+			r.Log = &Log{Origin: string(data.s)}
+			data.s = nil
 		case extRounds:
 			r.Rounds = &Rounds{Units: data.u64("round"), Grace: data.u32("round")}
 		case extEpoch:

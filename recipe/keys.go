@@ -114,9 +114,9 @@ func (v *validator) serverKeys(r *Recipe) {
 	seen := make(map[signed.PublicKey]string)
 	for _, s := range k.servers(r) {
 		if err := s.key.Validate(); err != nil {
-			v.add("server_keys."+s.name, "cannot be used: %v", err)
+			v.add(s.field(), "cannot be used: %v", err)
 		} else if other := seen[s.key]; other != "" {
-			v.add("server_keys."+s.name, "is the %s's: one owner would hold both", other)
+			v.add(s.field(), "is the %s's: one owner would hold both", other)
 		}
 		seen[s.key] = s.name
 	}
@@ -150,19 +150,31 @@ type server struct {
 	key  signed.PublicKey
 }
 
-// servers are those that sign, with the gateway where there is a relay.
+// field is where a recipe has the key.
+func (s *server) field() string {
+	if s.name == "attester" {
+		return "tokens.key"
+	}
+	return "server_keys." + s.name
+}
+
+// servers are those that sign, with the gateway where there is a relay and the attester
+// where there are credentials.
 func (k *ServerKeys) servers(r *Recipe) []server {
 	path, _ := r.Path.(TwoServer)
 	list := []server{{"leader", path.Leader, k.Leader}, {"helper", path.Helper, k.Helper}}
 	if r.Relay != nil {
 		list = append(list, server{"gateway", r.Relay.Gateway, k.Gateway})
 	}
+	if r.Tokens != nil {
+		list = append(list, server{"attester", r.Tokens.Attester, r.Tokens.Key})
+	}
 	return list
 }
 
 // An AnchorError: the anchors do not bear out what a recipe says of one of its servers.
 type AnchorError struct {
-	Server string // "leader", "helper" or "gateway"
+	Server string // "leader", "helper", "gateway" or "attester"
 	Why    string
 }
 

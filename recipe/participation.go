@@ -256,6 +256,15 @@ func (r *Recipe) MostExpected() (float64, bool) {
 	return float64(r.Rate.Devices) * likely * r.uploaded(high), true
 }
 
+// Sends returns the bounds, rounded outward, of the probability with which a device that
+// decides in a round sends a report or a dummy of it, or of one of its slots: least
+// whatever it has to answer, be it nothing, and most with the answer most often reported.
+func (r *Recipe) Sends() (least, most float64) {
+	_, high := r.reportRates()
+	likely, unlikely, _ := slotWeights(r.Slots())
+	return outward.Down(unlikely * r.uploaded(new(big.Rat))), min(1, outward.Up(likely*r.uploaded(high)))
+}
+
 // Threshold is DAP's minimum batch size: MinBatch answers, and as many dummies as may be
 // among the reports.
 func (r *Recipe) Threshold() uint64 {

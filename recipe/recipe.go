@@ -62,6 +62,10 @@ type Recipe struct {
 	// ServerKeys vouch for the keys that reports are encrypted to; nil takes those that
 	// the servers' addresses answer with, or a manifest names.
 	ServerKeys *ServerKeys
+	// Tokens have each device contribute once a round; nil counts on nobody's sending more.
+	Tokens *Tokens
+	// Log is the transparency log in which the recipe stands; nil is none.
+	Log *Log
 	// DAP is the draft of DAP that the recipe's task speaks; 18 when zero.
 	DAP dap.Version
 	// Labels name the buckets of a [Histogram], one each, in UTF-8 in normal form NFC, 1 to

@@ -243,7 +243,7 @@ func TestReadRefuses(t *testing.T) {
 		{replace(8, claim+"0000000000000002"+"00"+"0000000000000001"+"09"+"04"+"01"+"00000001"),
 			UnknownError{"neighbours", 4}, "neighbours 4"},
 		{replace(11, "030000"), UnknownError{"window", 3}, "window 3"},
-		{replace(12, "0004"+"0003"+"0000"), UnknownError{"extension", 3}, "extension 3 (tokens)"},
+		{replace(12, "0004"+"0009"+"0000"), UnknownError{"extension", 9}, "extension 9 (attestation)"},
 		{replace(12, "0006"+"0007"+"0002"+"0020"), UnknownError{"kem", 0x20}, "kem 32"},
 		{replace(12, "0008"+"0002"+"0004"+"0002"+"8001"), UnknownError{"attribute", 0x8001}, "attribute 32769 (device-id)"},
 	} {

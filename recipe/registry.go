@@ -57,11 +57,13 @@ const (
 const (
 	extPopulation = 1
 	extTargeting  = 2
+	extTokens     = 3
 	extRate       = 4
 	extDummies    = 5
 	extCover      = 6
 	extHPKESuite  = 7
 	extRelay      = 8
+	extLog        = 10
 	extRounds     = 11
 	extEpoch      = 12
 	extProjection = 13
@@ -154,14 +156,14 @@ var codepoints = []Codepoint{
 
 	{"extension", extPopulation, "population", true},
 	{"extension", extTargeting, "targeting", true},
-	{"extension", 3, "tokens", false},
+	{"extension", extTokens, "tokens", true},
 	{"extension", extRate, "rate", true},
 	{"extension", extDummies, "dummies", true},
 	{"extension", extCover, "cover", true},
 	{"extension", extHPKESuite, "hpke-suite", true},
 	{"extension", extRelay, "relay", true},
 	{"extension", 9, "attestation", false},
-	{"extension", 10, "log", false},
+	{"extension", extLog, "log", true},
 	{"extension", extRounds, "round", true},
 	{"extension", extEpoch, "epoch", true},
 	{"extension", extProjection, "projection", true},
@@ -176,6 +178,10 @@ var codepoints = []Codepoint{
 	{"reduction", uint16(ClippedSum), "clipped-sum", true},
 
 	{"kem", uint16(XWing), "x-wing", true},
+
+	{"attestation", uint16(Codes), "codes", true},
+	{"attestation", 2, "oidc", false},
+	{"attestation", 3, "mtls", false},
 
 	{"wire-version", dap.Draft19.Number(), dap.Draft19.String(), true},
 

@@ -588,6 +588,30 @@ func TestChancesAndThreshold(t *testing.T) {
 	if !ok || math.Abs(least-60000*(0.01+0.99/128)) > 1e-6 || math.Abs(most-60000*(0.5+0.5/128)) > 1e-6 {
 		t.Errorf("expected %v to %v", least, most)
 	}
+	for _, c := range []struct {
+		r           *Recipe
+		least, most *big.Rat
+	}{
+		{r, big.NewRat(1, 128), big.NewRat(129, 256)},
+		{func() *Recipe { // of 3 slots one has 1/3 at most, 4/27 at least
+			r := needles()
+			r.Participation, r.Cover = DonationTime{Rational{Num: 1, Den: 4}, 3, 8}, &Cover{Rational{Num: 1, Den: 2}}
+			return r
+		}(), big.NewRat(4, 27*2*128), big.NewRat(128+1, 3*4*128)},
+		{doctor(), new(big.Rat), big.NewRat(1, 1)},
+	} {
+		least, most := c.r.Sends()
+		for _, x := range []struct {
+			got  float64
+			want *big.Rat
+			side int // of got, unless the two are equal and known exactly
+		}{{least, c.least, -1}, {most, c.most, 1}} {
+			want, exact := x.want.Float64()
+			if side := new(big.Rat).SetFloat64(x.got).Cmp(x.want); side == -x.side || side == 0 && !exact || math.Abs(x.got-want) > 3e-12*want {
+				t.Errorf("%v: sends with %v, want %v", c.r.Participation, x.got, x.want.RatString())
+			}
+		}
+	}
 	if _, _, ok := doctor().Expected(1); ok {
 		t.Error("a recipe without a rate expects some")
 	}

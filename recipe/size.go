@@ -24,8 +24,12 @@ func (e *TooLargeError) Error() string {
 	return s
 }
 
-// sealing is more than DAP and HPKE add to a share that is sealed, in bytes.
-const sealing = 256
+// sealing is more than DAP and HPKE add to a share that is sealed, in bytes, and showing
+// is what a presentation of a credential adds, with the head of its extension.
+const (
+	sealing = 256
+	showing = 4 + 328
+)
 
 // UploadBytes is the length of a report's shares, without the framing of DAP and HPKE, of
 // 150 to 2,500 bytes. It fails with *[TooLargeError] beside the length where no
@@ -45,7 +49,11 @@ func (r *Recipe) UploadBytes() (int, error) {
 	}
 	size := v.Sizes()
 	bytes := size.Public + size.LeaderInput + size.HelperInput
-	if most := dap.DefaultLimits().MaxCiphertext; size.LeaderInput > most-sealing {
+	most := dap.DefaultLimits().MaxCiphertext
+	if r.Tokens != nil {
+		bytes, most = bytes+2*showing, most-showing
+	}
+	if size.LeaderInput > most-sealing {
 		return bytes, &TooLargeError{size.LeaderInput, most, r.smaller(most)}
 	}
 	return bytes, nil

@@ -92,6 +92,7 @@ func (v *validator) all(r *Recipe) {
 	v.projection(r)
 	v.vectorRoom(r)
 	v.serverKeys(r)
+	v.tokens(r)
 	v.labels(r)
 }
 

@@ -17,6 +17,8 @@ const (
 	Leader  Role = 2
 	Helper  Role = 3
 	Gateway Role = 4
+	// Attester vouches for devices to issuers, and signs no manifest.
+	Attester Role = 5
 )
 
 func (r Role) String() string {
@@ -27,6 +29,8 @@ func (r Role) String() string {
 		return "helper"
 	case Gateway:
 		return "gateway"
+	case Attester:
+		return "attester"
 	}
 	return fmt.Sprintf("role %d", uint8(r))
 }

@@ -74,9 +74,11 @@ type Spoil struct {
 	Shard   Split
 	Share   func(*vdaf.Shares)
 	Plain   func(role dap.Role, s *dap.PlaintextInputShare)
-	AAD     func([]byte) []byte
-	To      []dap.HpkeConfig // of leader and helper, in place of their keys
-	Report  func(*dap.Report)
+	// Show adds to a share what it shows, given what it is sealed to.
+	Show   func(role dap.Role, aad []byte, s *dap.PlaintextInputShare)
+	AAD    func([]byte) []byte
+	To     []dap.HpkeConfig // of leader and helper, in place of their keys
+	Report func(*dap.Report)
 }
 
 // Report makes a report of a time as a client does, but spoiled.
@@ -117,6 +119,9 @@ func (t *Task) Report(at dap.Time, split Split, s Spoil) (dap.Report, error) {
 		share := dap.PlaintextInputShare{Payload: shares.Inputs[i]}
 		if s.Plain != nil {
 			s.Plain(to.role, &share)
+		}
+		if s.Show != nil {
+			s.Show(to.role, t.aad(&r), &share)
 		}
 		plain, err := share.Append(nil)
 		if err != nil {

@@ -6,20 +6,32 @@ import (
 	"errors"
 
 	"github.com/starling-agg/starling/aggregator/internal/rounds"
+	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/verify"
 	"github.com/starling-agg/starling/dap"
 )
 
-// begin takes the first step of a job.
+// begin takes the first step of a job, in which the reports that hold spend what they show.
 func (h *Helper) begin(ctx context.Context, j *job) (rounds.Job, error) {
 	reports := make([]verify.Report, len(j.inits))
 	for i := range j.inits {
 		reports[i] = verify.Report{Share: j.inits[i].ReportShare, Peer: j.inits[i].Payload}
 	}
-	return h.engine.Begin(ctx, verify.Params{
+	run, err := h.engine.Begin(ctx, verify.Params{
 		Task: j.task, Role: dap.RoleHelper, KeyID: j.req.VerificationKeyID, Keys: j.keys.Keyring(),
-		Now: h.steady.Latest(), Skew: h.opt.Limits.ClockSkew,
+		Issuer: h.opt.Issuer, Now: h.steady.Latest(), Skew: h.opt.Limits.ClockSkew,
 	}, reports)
+	if err != nil {
+		return nil, err
+	}
+	if err := rounds.Spend(ctx, h.store, j.task.ID, run); err != nil {
+		run.Close()
+		if errors.Is(err, store.ErrMarks) {
+			h.opt.Log.Error("marks of credentials are damaged: reports of the round wait", "task", j.task.ID, "why", err.Error())
+		}
+		return nil, err
+	}
+	return run, nil
 }
 
 // errDamaged is about our own stored bytes.

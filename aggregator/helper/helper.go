@@ -77,6 +77,7 @@ type Helper struct {
 	closed atomic.Bool
 	ledger watch.Ledger
 	holds  holds
+	rates  release.Rates
 	brings *brings
 	room   room.Room
 	levels levels
@@ -96,7 +97,7 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 	}
 	h := &Helper{
 		opt: opt, gate: edge.NewGate(opt.Limits.Jobs, opt.Limits.Queue),
-		engine: rounds.For(ctx, verify.NewPool(opt.Limits.Workers)),
+		engine: rounds.For(ctx, verify.NewPool(opt.Limits.Workers, opt.Turn)),
 	}
 	h.wake, h.wakeUp = lease.Signal()
 	p, err := party.Open(ctx, party.Options{Options: opt.Options, Role: dap.RoleHelper, Permits: &h.permits, Closed: h.closed.Load})
@@ -109,6 +110,7 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 		h.brings = newBrings(opt.Taskprov)
 		h.srv.Bring = h.bring
 	}
+	h.rates.Issuer, h.rates.Marks, h.rates.Observe = opt.Issuer, h.store, &h.opt.Observe
 	h.routes()
 	h.room = room.Room{FS: opt.FS, Free: max(0, opt.Limits.MinFree)}
 	h.lost = &lost.Room{FS: opt.FS, Newest: h.keys.Newest, Failpoints: opt.Failpoints}
@@ -158,6 +160,9 @@ func (h *Helper) count(ctx context.Context) error {
 	_, err := h.ledger.Tell(ctx, h.store, &h.opt.Observe)
 	var files aggregator.Files
 	if err == nil {
+		err = h.party.ReadQuota(ctx, nil)
+	}
+	if err == nil {
 		files, err = watch.Files(ctx, h.opt.FS, h.store, len(h.data.Missing()))
 	}
 	if ctx.Err() != nil {
@@ -185,6 +190,7 @@ func (h *Helper) Run(ctx context.Context) error {
 	r.Go("registry", party.FollowEvery, nil, h.party.Follow)
 	r.Go("idle tasks", party.IdleEvery, nil, h.party.GiveUp)
 	r.Go("data keys", datakey.Every, nil, h.party.StepDataKeys)
+	r.Go("replicas", party.BeatEvery, nil, h.beat)
 	r.Go("counts", countEvery, nil, func(ctx context.Context) (bool, error) { return false, h.count(ctx) })
 	select {
 	case <-ctx.Done():
@@ -242,6 +248,8 @@ func (h *Helper) stepJobs(ctx context.Context) (bool, error) {
 				continue
 			case errors.Is(err, store.ErrDamaged):
 				h.postpone(res)
+				continue
+			case errors.Is(err, store.ErrCutOff): // the next attempt has the keys that there are then
 				continue
 			case errors.Is(err, store.ErrNotFound): // deleted meanwhile
 			case err != nil:

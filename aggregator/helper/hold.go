@@ -83,5 +83,8 @@ func (h *Helper) hold(res *store.Resource, why *release.Held) {
 	if h.holds.put(res.ID, held{res.Task, why.Held}) {
 		h.opt.Log.Error("a batch is held", "task", res.Task, "why", why.Why())
 		h.opt.Observe.Ended(aggregator.JobShare, aggregator.JobHeld)
+		if why.Rate != nil {
+			h.rates.Note(res.Task, why.Rate)
+		}
 	}
 }

@@ -190,6 +190,7 @@ func (h *Helper) runJob(ctx context.Context, res *store.Resource, j *job, init [
 			return nil, err
 		}
 		defer run.Close()
+		h.opt.Observe.Doubted(run.Uncredited())
 		if commit, reply = j.commit(run, nil); !commit.Final {
 			requests = [][]byte{init}
 		}

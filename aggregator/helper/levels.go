@@ -23,7 +23,7 @@ type levels struct {
 
 // Levels are how full the helper is.
 func (h *Helper) Levels() aggregator.Levels {
-	out := aggregator.Levels{InFlight: h.opt.Limits.InFlight - h.srv.Budget.Free(), DiskFree: -1, Held: h.holds.number(),
+	out := aggregator.Levels{Used: h.party.Quota.Used(), InFlight: h.opt.Limits.InFlight - h.srv.Budget.Free(), DiskFree: -1, Held: h.holds.number(),
 		KeyAge: edge.KeyAge(h.Keys(), h.opt.Clock.Now())}
 	if free, known := disk.Free(h.opt.FS); known {
 		out.DiskFree = free
@@ -46,8 +46,9 @@ func (h *Helper) Readiness() service.Readiness {
 		a.Because(service.ReasonStore, now.Store)
 		a.Because(service.ReasonDisk, h.room.Work())
 	}
+	r.Release.Because(service.ReasonStore, h.party.MarksUnreached())
 	if now.Held > 0 {
-		r.Release.Because(service.ReasonHeld, fmt.Errorf("%d batches have far more reports than are expected: starling why", now.Held))
+		r.Release.Because(service.ReasonHeld, fmt.Errorf("%d batches are held, for too many reports or too few: starling why", now.Held))
 	}
 	return r
 }

@@ -105,6 +105,9 @@ func (h *Helper) Repair(ctx context.Context) error {
 
 // blocked turns damaged replay protection into an answer: the leader comes again.
 func blocked(err error) error {
+	if errors.Is(err, store.ErrMarks) {
+		return edge.Later("what credentials have shown in the round of these reports is damaged", mendLater)
+	}
 	if errors.Is(err, store.ErrDamaged) {
 		return edge.Later("the replay protection of these reports is damaged and waits to be mended", mendLater)
 	}

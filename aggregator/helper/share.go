@@ -92,7 +92,7 @@ func (h *Helper) postShare(r *edge.Request) error {
 				return err
 			}
 			h.hold(res, held)
-		case notYet(err): // the clock was put back, or a data key has to be
+		case notYet(err): // the clock was put back, a data key has to be, or the issuer does not answer
 			if err := h.drop(r.Context(), res); err != nil {
 				return err
 			}
@@ -118,10 +118,10 @@ func (h *Helper) postShare(r *edge.Request) error {
 const maxEarly = time.Minute
 
 // notYet says whether a share may be released later: when its round is over by this clock,
-// or its data key is there.
+// its data key is there, or the issuer says how many credentials there are.
 func notYet(err error) bool {
 	var gone *datakey.GoneError
-	return errors.As(err, new(*release.Early)) || errors.As(err, new(*datakey.AheadError)) || errors.As(err, &gone) && gone.Lost
+	return errors.As(err, new(*release.Early)) || errors.As(err, new(*release.Uncounted)) || errors.As(err, new(*datakey.AheadError)) || errors.As(err, &gone) && gone.Lost
 }
 
 // early answers a request for the share of a batch that may not be released yet, and
@@ -130,7 +130,7 @@ func (h *Helper) early(err error) error {
 	var early *release.Early
 	if !errors.As(err, &early) {
 		if notYet(err) {
-			h.opt.Log.Error("a share waits for its data key", "why", err)
+			h.opt.Log.Error("a share waits", "why", err)
 			return edge.Later(err.Error(), maxEarly)
 		}
 		return err
@@ -156,7 +156,7 @@ func (h *Helper) release(ctx context.Context, res *store.Resource, t *task.Task,
 	body, err := release.Once(ctx, h.store, &release.Request{
 		Task: t, Role: dap.RoleHelper, Kind: store.KindShare, Resource: res.ID,
 		Asked: req.CollectionJobReq.Bytes(), Selection: sel, Count: req.ReportCount, Checksum: req.Checksum,
-		Keys: h.data, Now: h.steady.Now(), Skew: h.opt.Limits.ClockSkew,
+		Keys: h.data, Rates: &h.rates, Now: h.steady.Now(), Skew: h.opt.Limits.ClockSkew,
 		Finish: func(share dap.HpkeCiphertext, _ store.Frozen) ([]byte, error) {
 			return dap.AggregateShare{Ciphertext: share}.Append(nil)
 		},

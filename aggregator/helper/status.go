@@ -39,11 +39,22 @@ func (h *Helper) Status(ctx context.Context) (*status.Status, error) {
 		if st.Closed, err = h.party.Closing(ctx, id); err != nil {
 			return nil, err
 		}
-		st.Held = h.holds.of(id)
+		st.Held, st.Rate = h.holds.of(id), h.rates.Last(id)
 		st.Agreement, st.Stops = h.book.Status(id), h.permits.Status(id)
 		s.Tasks = append(s.Tasks, *st)
 	}
-	return s, nil
+	return s, h.party.Replicas(ctx, s, h.replica())
+}
+
+// beat tells the other processes on the database how this one stands.
+func (h *Helper) beat(ctx context.Context) (bool, error) {
+	return false, h.party.Beat(ctx, h.replica())
+}
+
+// replica is how this process stands.
+func (h *Helper) replica() status.Replica {
+	ready := h.Readiness()
+	return status.Replica{Takes: len(ready.Take.Reasons) == 0, NotTaking: ready.Take.Words(), Claims: h.gate.Working(), Refused: h.srv.Refused()}
 }
 
 // Standing is [Helper.Status] without its tasks.
@@ -56,12 +67,15 @@ func (h *Helper) Standing(ctx context.Context) (*status.Status, error) {
 	if err := h.room.Work(); err != nil {
 		room = err.Error()
 	}
+	if err := h.party.ReadQuota(ctx, nil); err != nil {
+		return nil, err
+	}
 	noise, err := watch.DataKeys(ctx, h.data, h.store, h.tasks, h.party.Ends)
 	if err != nil {
 		return nil, err
 	}
 	return &status.Status{Role: "helper", NoRoom: room, Now: h.opt.Clock.Now().UTC(), Keys: h.Keys(), Lost: set, Clock: h.steady.Held(),
-		DataKeys: h.data.Missing(), NoiseKeys: noise}, nil
+		DataKeys: h.data.Missing(), NoiseKeys: noise, NoMarks: h.party.Unmarked(), Quotas: h.party.Quotas()}, nil
 }
 
 // progress tells the leader how far we are.

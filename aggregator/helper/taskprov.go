@@ -120,6 +120,9 @@ func (h *Helper) take(r *http.Request, id dap.TaskID, b *bringer, config []byte,
 	var refused *aggregator.TaskError
 	var full *store.FullError
 	switch {
+	case errors.As(err, &refused) && refused.Fault == aggregator.TaskTooMany: // it will not be for ever
+		b.fill(now.Add(fullFor))
+		return nil, tooMany(fullFor)
 	case errors.As(err, &refused):
 		return nil, b.refuse(h.opt.Log, id, now, refused.Error())
 	case errors.As(err, &full):

@@ -276,6 +276,15 @@ var ErrNotCovered = errors.New("keyset: no key for it")
 // It is only read.
 func (s *Set) List() (list []byte, maxAge time.Duration) { return s.view.Load().list, s.opt.MaxAge }
 
+// Life is that of the replica now: what [Set.Keyring] has from then on are the keys that any
+// other replica offered before, while that life goes on. It is empty where the keys are one
+// process's.
+func (s *Set) Life() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.life
+}
+
 // Keyring opens whatever was ever sealed to a key that lives.
 func (s *Set) Keyring() *sealed.Keyring { return s.view.Load().ring }
 

@@ -31,6 +31,9 @@ type Signing struct {
 	// Record remembers which manifests were signed, where replicas share it; default a file of
 	// one process.
 	Record signed.Place
+	// Issuer says which key the issuer of credentials beside the aggregator has in an epoch
+	// of a deployment, false where it has none. Required for manifests that name issuers.
+	Issuer func(deployment [32]byte, epoch uint32) (key [ohttp.IssuerKeySize]byte, ok bool)
 	// Held is the longest time for which a gateway may hold an upload that it has taken,
 	// which a manifest states ([ohttp.Manifest].Hold): keys take uploads for as long after
 	// a manifest's last try. Default defaultHeld.
@@ -56,6 +59,8 @@ type Recipe struct {
 	// MaxSending is for how long its devices may go on trying
 	// ([recipe.Recipe.MaxSending]).
 	MaxSending time.Duration
+	// Attester is the root key of who vouches for its devices; zero where nobody counts them.
+	Attester signed.PublicKey
 }
 
 // PromiseFor is the Schedule.Promise that signing for such deployments needs: lists of
@@ -313,11 +318,35 @@ func (n *Notary) acceptable(ctx context.Context, m *ohttp.Manifest) error {
 	if m.Revision > n.o.Revisions {
 		return fmt.Errorf("%w: revision %d, and %d are allowed here", ErrRefused, m.Revision, n.o.Revisions)
 	}
+	if err := n.issuer(m); err != nil {
+		return err
+	}
 	ours := leader
 	if n.o.Role == signed.Helper {
 		ours = helper
 	}
 	return n.set.promise(ctx, ours.Body, m.NotAfter.Add(m.Sending()+n.set.opt.Overlap+m.Hold))
+}
+
+// issuer says whether the key that a manifest gives the issuer beside this aggregator is its
+// own: under another one devices would take credentials that nobody here verifies.
+func (n *Notary) issuer(m *ohttp.Manifest) error {
+	if m.Issuers == nil {
+		return nil
+	}
+	var own [ohttp.IssuerKeySize]byte
+	ok := false
+	if n.o.Issuer != nil {
+		own, ok = n.o.Issuer(m.Deployment, m.Epoch)
+	}
+	named := m.Issuers.Leader
+	if n.o.Role == signed.Helper {
+		named = m.Issuers.Helper
+	}
+	if !ok || own != named {
+		return fmt.Errorf("%w: the issuer's key that it names is not the one of epoch %d here", ErrRefused, m.Epoch)
+	}
+	return nil
 }
 
 // Check says whether a manifest says of the deployment what its recipes do, is of this
@@ -353,6 +382,15 @@ func (d *Deployment) Check(m *ohttp.Manifest, now time.Time) (leader, helper *si
 	}
 	if err == nil {
 		err = d.CheckSending(m)
+	}
+	for _, r := range d.Recipes {
+		switch counts := r.Attester != (signed.PublicKey{}); {
+		case err != nil || !m.Live(r.ID) || !counts:
+		case m.Issuers == nil:
+			err = refuse("devices of the recipe %x show credentials, and it names no issuers", r.ID)
+		case m.Issuers.Attester != r.Attester:
+			err = refuse("the recipe %x names another attester", r.ID)
+		}
 	}
 	if err != nil {
 		return nil, nil, err

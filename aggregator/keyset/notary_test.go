@@ -333,7 +333,7 @@ func TestNotaryRefuses(t *testing.T) {
 // TestDeploymentSending: a manifest by which devices of a live recipe would try for
 // longer than their reports are waited for is refused, and the error says by how much.
 func TestDeploymentSending(t *testing.T) {
-	quick, slow := Recipe{[32]byte{1}, time.Minute}, Recipe{[32]byte{2}, time.Hour}
+	quick, slow := Recipe{ID: [32]byte{1}, MaxSending: time.Minute}, Recipe{ID: [32]byte{2}, MaxSending: time.Hour}
 	d := &Deployment{Recipes: []Recipe{slow, quick}}
 	for _, c := range []struct {
 		live   [32]byte
@@ -359,5 +359,69 @@ func TestDeploymentSending(t *testing.T) {
 				t.Errorf("%d tries every %v fit, too", m.Tries, m.Every)
 			}
 		}
+	}
+}
+
+// TestNotaryIssuers: an aggregator signs no manifest that gives the issuer beside it another
+// key than its own, nor one that names no issuers, or another attester, for a recipe whose
+// devices show credentials.
+func TestNotaryIssuers(t *testing.T) {
+	clock := newClock()
+	n, _, d := notaryOf(t, clock, disktest.NewMem(1), clock.Now())
+	attester := signed.Generate().Public()
+	own := [ohttp.IssuerKeySize]byte{2, 7}
+	d.Recipes = []Recipe{{ID: [32]byte{1}, MaxSending: time.Hour, Attester: attester}, {ID: [32]byte{2}, MaxSending: time.Hour}}
+	begin := clock.Now().Truncate(time.Second)
+	k, err := sealed.Generate(1, sealed.SuiteX25519)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest := func(recipe byte, change func(*ohttp.Issuers)) *ohttp.Manifest {
+		m := &ohttp.Manifest{Deployment: d.ID, Epoch: ohttp.EpochAt(begin, d.Epoch), Length: d.Epoch, NotBefore: begin, NotAfter: begin.Add(time.Minute), Relay: d.Relay,
+			Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(k)}, Tries: 1, Every: time.Second, Hold: time.Minute, Targets: []string{d.Leader}, Recipes: [][32]byte{{recipe}},
+			Pinned: []ohttp.Pinned{{URL: d.Leader, Media: "x", Body: []byte{1}}, {URL: d.Helper, Media: "x", Body: []byte{1}}}}
+		if change != nil {
+			m.Issuers = &ohttp.Issuers{Leader: own, Helper: [ohttp.IssuerKeySize]byte{3}, Attester: attester, Cap: 9}
+			change(m.Issuers)
+		}
+		return m
+	}
+	for name, c := range map[string]struct {
+		m    *ohttp.Manifest
+		want error
+	}{
+		"none":             {manifest(1, nil), ErrRefused},
+		"another attester": {manifest(1, func(x *ohttp.Issuers) { x.Attester = signed.Generate().Public() }), ErrRefused},
+		"as it should be":  {manifest(1, func(*ohttp.Issuers) {}), signed.ErrList}, // the lists are looked at last
+		"nobody counts":    {manifest(2, nil), signed.ErrList},
+	} {
+		if _, _, err := d.Check(c.m, clock.Now()); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+	good := manifest(1, func(*ohttp.Issuers) {})
+	if err := n.issuer(good); !errors.Is(err, ErrRefused) {
+		t.Errorf("without an issuer: %v", err)
+	}
+	n.o.Issuer = func(deployment [32]byte, epoch uint32) ([ohttp.IssuerKeySize]byte, bool) {
+		return own, deployment == d.ID && epoch == good.Epoch
+	}
+	for name, c := range map[string]struct {
+		m    *ohttp.Manifest
+		want error
+	}{
+		"its own":         {good, nil},
+		"none":            {manifest(2, nil), nil},
+		"another":         {manifest(1, func(x *ohttp.Issuers) { x.Leader[5]++ }), ErrRefused},
+		"exchanged":       {manifest(1, func(x *ohttp.Issuers) { x.Leader, x.Helper = x.Helper, x.Leader }), ErrRefused},
+		"another epoch's": {func() *ohttp.Manifest { m := *good; m.Epoch++; return &m }(), ErrRefused},
+	} {
+		if err := n.issuer(c.m); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+	n.o.Role = signed.Helper
+	if err := n.issuer(manifest(1, func(x *ohttp.Issuers) { x.Leader, x.Helper = x.Helper, own })); err != nil {
+		t.Errorf("at the helper: %v", err)
 	}
 }

@@ -217,3 +217,24 @@ func (s *Set) closedByAll(ctx context.Context, turn vault.Turn, k *key) (bool, e
 	}
 	return true, nil
 }
+
+// ProvedBy lists the ids of the keys that a replica has proved to hold, in order.
+func (s *Set) ProvedBy(p *vault.Peer) (ids []uint8, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range s.keys {
+		if k.pair == nil {
+			continue
+		}
+		secret, err := k.pair.Marshal()
+		if err != nil {
+			return nil, fmt.Errorf("keyset: %w", err)
+		}
+		if p.Holds(k.name(), secret) {
+			ids = append(ids, k.id)
+		}
+		clear(secret)
+	}
+	slices.Sort(ids)
+	return ids, nil
+}

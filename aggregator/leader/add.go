@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/aggregator/status"
@@ -27,7 +28,19 @@ func (l *Leader) Add(ctx context.Context, in *aggregator.Provision) (made bool, 
 
 // CloseTask ends a task for uploads, for good, and says what becomes of its reports. Again
 // is harmless, and says how they stand now. It fails with [ErrNoTask].
-func (l *Leader) CloseTask(ctx context.Context, id dap.TaskID, by, why string) (c status.Closed, err error) {
+func (l *Leader) CloseTask(ctx context.Context, id dap.TaskID, by, why string) (status.Closed, error) {
+	return l.closeTask(ctx, id, by, why, false)
+}
+
+// GiveUp closes a task, or finds it closed, and ends the reports of it that wait to be
+// verified, which count as report_dropped, but for those that the helper was asked about:
+// what it answers counts. They are ended all at once; where that fails none is, the task
+// stays closed, and the same call again does the rest.
+func (l *Leader) GiveUp(ctx context.Context, id dap.TaskID, by, why string) (status.Closed, error) {
+	return l.closeTask(ctx, id, by, why, true)
+}
+
+func (l *Leader) closeTask(ctx context.Context, id dap.TaskID, by, why string, drop bool) (c status.Closed, err error) {
 	t := l.tasks.Get(id)
 	if t == nil {
 		return c, fmt.Errorf("%w: %s", ErrNoTask, id.Base64())
@@ -39,6 +52,11 @@ func (l *Leader) CloseTask(ctx context.Context, id dap.TaskID, by, why string) (
 		return c, fmt.Errorf("leader: close a task: %w", err)
 	}
 	c.At, c.By, c.Why = first.At, first.By, first.Why
+	if drop {
+		if c.Dropped, err = l.giveUp(ctx, id, by, why); err != nil {
+			return c, fmt.Errorf("leader: the task is closed, and what waits is not given up: %w", err)
+		}
+	}
 	st, err := l.taskStatus(ctx, t, l.opt.Clock.Now())
 	if err != nil {
 		return c, fmt.Errorf("leader: %w", err)
@@ -48,6 +66,29 @@ func (l *Leader) CloseTask(ctx context.Context, id dap.TaskID, by, why string) (
 	l.wakeCollect()
 	c.Ready, c.Short, err = l.collectable(ctx, t)
 	return c, err
+}
+
+// giveUp ends the reports that wait of a closed task, and says how many.
+func (l *Leader) giveUp(ctx context.Context, id dap.TaskID, by, why string) (reports uint64, err error) {
+	if gone, err := l.party.Retired(ctx, id); gone || err != nil {
+		return 0, err
+	}
+	// Uploads that were judged before the closing are in the log, or refused, once they are
+	// through; and rows name what is in the log once that is sorted.
+	if err := l.uploads.close().wait(ctx); err != nil {
+		return 0, err
+	}
+	if _, err := l.intake.settle(ctx); segment.Blocks(err, id) {
+		return 0, fmt.Errorf("acknowledged reports of it may be in a log: %w", err)
+	}
+	if reports, err = l.store.GiveUp(ctx, id); err != nil || reports == 0 {
+		return 0, err
+	}
+	l.opt.Log.Warn("acknowledged reports of a closed task were given up, and count as report_dropped", "task", id, "reports", reports, "by", by, "why", why)
+	if err := l.store.Bury(ctx); err != nil { // it is done again and again
+		l.opt.Log.Warn("what was given up is not erased yet", "task", id, "error", err)
+	}
+	return reports, nil
 }
 
 // reportsWait says whether acknowledged reports of a task are to be verified.

@@ -47,6 +47,8 @@ func (l *Leader) stepJob(ctx context.Context) (bool, error) {
 	if err != nil || len(claimed) == 0 {
 		return false, err
 	}
+	l.claims.Add(1)
+	defer l.claims.Add(-1)
 	w := &work{Job: claimed[0]}
 	released := l.keepClaim(ctx, *w.Job)
 	err = l.aggregate(ctx, w)
@@ -144,12 +146,28 @@ func (l *Leader) begin(ctx context.Context, w *work) error {
 		in[i].Share = w.reports[i].LeaderShare()
 		ids[i] = w.reports[i].Metadata.ID
 	}
+	life := l.keys.Life() // before the keys
 	w.batch, err = l.engine.Begin(ctx, verify.Params{
 		Task: w.task, Role: dap.RoleLeader, KeyID: w.task.KeyID, Keys: l.keys.Keyring(),
-		Now: l.steady.Latest(), Skew: l.opt.Limits.ClockSkew,
+		Issuer: l.opt.Issuer, Now: l.steady.Latest(), Skew: l.opt.Limits.ClockSkew,
 	}, in)
 	if err != nil {
 		return err
+	}
+	// Before the helper is asked, which may count what is sent: a repetition has the same.
+	if err := rounds.Spend(ctx, l.store, w.task.ID, w.batch); err != nil {
+		return err
+	}
+	l.opt.Observe.Doubted(w.batch.Uncredited())
+	for _, code := range w.batch.Verdicts() {
+		if code != dap.HpkeUnknownConfigID && code != dap.HpkeDecryptError {
+			continue
+		}
+		// Refused for good only by who has every key that was offered before they came.
+		if err := l.intake.lives(ctx, life); err != nil {
+			return err
+		}
+		break
 	}
 	seen, err := l.store.Seen(ctx, w.Task, ids)
 	if err != nil {

@@ -100,7 +100,7 @@ func (l *Leader) answer(r *edge.Request, res *store.Resource, status int) error 
 		return r.Reply(status, dap.MediaCollectionJobResp, res.Response)
 	}
 	n := l.notes.get(res.ID)
-	if n.held != nil {
+	if n.held != nil && !n.few {
 		return r.Empty(status, holdPoll)
 	}
 	waits, err := l.waitsFor(r.Context(), r.Task, &n)

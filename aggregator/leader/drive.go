@@ -170,6 +170,9 @@ func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done 
 	}
 	frozen := res.Frozen
 	if frozen == nil {
+		if wait, done, err := l.few(ctx, t, res, n); wait || done || err != nil {
+			return done, err
+		}
 		if err := l.inOrder(ctx, t, res); err != nil {
 			return l.outOfOrder(ctx, t, res, err)
 		}
@@ -177,9 +180,16 @@ func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done 
 			return done, err
 		}
 	}
-	if held := release.Holds(t, frozen); held != nil {
-		l.hold(t, n, held)
-		return false, nil
+	if !n.fair {
+		vouched, err := l.compared.Vouched(ctx, t, frozen.Selection)
+		if err != nil {
+			return false, err
+		}
+		if _, held := release.Compare(t, frozen, vouched); held != nil {
+			l.hold(t, n, held)
+			return false, nil
+		}
+		n.fair = true
 	}
 	if done, err := l.keyed(ctx, t, res, frozen); done || err != nil {
 		return done, err
@@ -204,12 +214,13 @@ func (l *Leader) drive(ctx context.Context, res *store.Resource, n *note) (done 
 	_, err = release.Once(ctx, l.store, &release.Request{
 		Task: t, Role: dap.RoleLeader, Kind: store.KindCollection, Resource: res.ID,
 		Asked: res.Body, Selection: frozen.Selection, Count: frozen.Count, Checksum: frozen.Checksum,
-		Keys: l.data, Peer: n.location, Now: l.steady.Now(), Skew: l.opt.Limits.ClockSkew,
+		Keys: l.data, Rates: &l.compared, Peer: n.location, Now: l.steady.Now(), Skew: l.opt.Limits.ClockSkew,
 		Finish: func(own dap.HpkeCiphertext, f store.Frozen) ([]byte, error) {
 			return dap.CollectionJobResp{ReportCount: f.Count, Interval: f.Span, Leader: own, Helper: share.Ciphertext}.Append(nil)
 		},
 	})
 	if err != nil {
+		n.fair = false // more credentials may have been shown meanwhile
 		return l.outOfOrder(ctx, t, res, err)
 	}
 	l.asked.due(res.ID, l.steady.Now()) // it was, just now
@@ -289,14 +300,56 @@ func (l *Leader) outOfOrder(ctx context.Context, t *task.Task, res *store.Resour
 // wait: an operator has to act.
 const holdPoll = time.Minute
 
-// hold leaves a frozen batch as it is and raises the alarm, once in a life: what is
-// expected changes with a restart only.
+// hold leaves a batch as it is and raises the alarm, once in a life: what is expected
+// changes with a restart only.
 func (l *Leader) hold(t *task.Task, n *note, held *release.Held) {
 	if n.held == nil {
 		l.opt.Log.Error("a batch is held", "task", t.ID, "why", held.Why())
 		l.opt.Observe.Ended(aggregator.JobCollection, aggregator.JobHeld)
+		if held.Rate != nil {
+			l.compared.Note(t.ID, held.Rate)
+		}
 	}
 	n.held, n.why, n.next = &held.Held, held.Why(), l.opt.Clock.Now().Add(holdPoll)
+}
+
+// selection is what a collection asks for: nothing yet, where the leader selects it.
+func (l *Leader) selection(res *store.Resource) (sel store.Selection) {
+	if asked, err := dap.ReadCollectionJobReq(res.Body); err == nil {
+		sel.Interval = asked.Query.Interval
+	}
+	return sel
+}
+
+// few says whether a batch that has its minimum has to wait, for it is not of as many
+// devices as the guarantee counts on. It stays open meanwhile: more may come.
+func (l *Leader) few(ctx context.Context, t *task.Task, res *store.Resource, n *note) (wait, done bool, _ error) {
+	if t.Rate == nil {
+		return false, false, nil
+	}
+	sel := l.selection(res)
+	verified, waiting, err := l.store.Verified(ctx, t.ID, sel.Interval)
+	if err != nil || verified < t.Config.MinBatchSize {
+		return false, false, err
+	}
+	devices, err := l.compared.Devices(t, sel)
+	if err != nil {
+		return false, false, err
+	}
+	_, held := release.Compare(t, &store.Frozen{Count: verified, Span: sel.Interval}, release.Vouched{Devices: devices})
+	if held == nil || held.Verdict != status.TooFew {
+		n.held = nil
+		return false, false, nil
+	}
+	if waiting > 0 {
+		n.why = fmt.Sprintf("%d acknowledged reports of the batch are still to be verified", waiting)
+		l.wakeJobs()
+		return true, false, nil
+	}
+	l.hold(t, n, held)
+	n.few = true
+	done, err = l.never(ctx, t, res, "the task is over, and fewer devices sent reports of the batch than its guarantee counts on")
+	return true, done, err
 }
 
 // freeze fixes the batch, or notes what it waits for and returns nil.
@@ -379,17 +432,30 @@ func (l *Leader) parked(ctx context.Context, t *task.Task) (n uint64, err error)
 // tooSmall leaves the collection waiting, unless no further report can come.
 func (l *Leader) tooSmall(ctx context.Context, t *task.Task, res *store.Resource, n *note) (*store.Frozen, bool, error) {
 	n.why, n.few = fmt.Sprintf("fewer than %d verified reports", t.Config.MinBatchSize), true
+	done, err := l.never(ctx, t, res, "the task is over and the batch is below the minimum size")
+	return nil, done, err
+}
+
+// never ends a collection whose batch has too few reports, if no further one can come.
+func (l *Leader) never(ctx context.Context, t *task.Task, res *store.Resource, detail string) (done bool, _ error) {
 	state, err := l.store.TaskState(ctx, t.ID)
 	if err != nil {
-		return nil, false, err
+		return false, err
 	}
 	if state.Closed.IsZero() && !t.Over(l.steady.Now(), l.opt.Limits.ClockSkew) {
-		return nil, false, nil
+		return false, nil
 	}
 	if quiet, err := l.quiet(ctx, t); !quiet || err != nil {
-		return nil, false, err
+		return false, err
 	}
-	return nil, true, l.fail(ctx, t, res, dap.ProblemInvalidBatchSize, "the task is over and the batch is below the minimum size")
+	counts, err := l.store.Counts(ctx, t.ID)
+	if err != nil {
+		return false, err
+	}
+	if counts.Rejected[dap.ReportDropped] > 0 { // how many is not told: it would say how many there were
+		detail += "; reports of the task were dropped, and its leader's operator knows why"
+	}
+	return true, l.fail(ctx, t, res, dap.ProblemInvalidBatchSize, detail)
 }
 
 // quiet says whether no acknowledged report of a task is still to be verified.
@@ -457,6 +523,7 @@ type note struct {
 	due      time.Time // of a round that is not over; zero where it is
 	location string    // of the helper's share
 	held     *status.Held
+	fair     bool // frozen, it was compared with what was to come, and is not held
 }
 
 // notes are by resource id. Safe for concurrent use.

@@ -6,6 +6,8 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/lease"
 	"github.com/starling-agg/starling/aggregator/internal/payload"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/dap"
 )
 
 // An intake makes uploads durable, has rows name them, and keeps them until their jobs end.
@@ -20,6 +22,8 @@ type intake interface {
 	// and with store.ErrUnknown where they may be kept: whoever sends them again does no harm.
 	// Reports may be reused when it returns.
 	put(ctx context.Context, entries []segment.Entry) ([]segment.Refusal, error)
+	// state says whether a batch bucket takes uploads, as the store's BatchState does.
+	state(ctx context.Context, task dap.TaskID, bucket dap.Time) (store.BatchState, error)
 	// settle has rows name all that this process has acknowledged, and says whether there was
 	// any. See segment.Blocks for what its error is about.
 	settle(ctx context.Context) (worked bool, err error)
@@ -34,11 +38,17 @@ type intake interface {
 	broken() error
 	behind() error
 
+	// lives fails with store.ErrCutOff where this process was held dead by others since it had
+	// that life: there may be reports that are sealed to keys which it did not have.
+	lives(ctx context.Context, life string) error
+
 	// files has the objects of slices. place names a new one, for slices of a size in bytes
 	// that are moved there, and discard removes it where no row has come to name it.
 	files() payload.Store
 	place(size int64) string
 	discard(ctx context.Context, object string) error
+	// tidies says whether it is this process that moves slices now: of several one does.
+	tidies(ctx context.Context) (bool, error)
 
 	// start begins the workers of the intake's own.
 	start(r *lease.Runner)

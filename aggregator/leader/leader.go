@@ -15,6 +15,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/party"
 	"github.com/starling-agg/starling/aggregator/internal/peer"
 	"github.com/starling-agg/starling/aggregator/internal/permit"
+	"github.com/starling-agg/starling/aggregator/internal/release"
 	"github.com/starling-agg/starling/aggregator/internal/retire"
 	"github.com/starling-agg/starling/aggregator/internal/room"
 	"github.com/starling-agg/starling/aggregator/internal/rounds"
@@ -75,6 +76,7 @@ type Leader struct {
 	data   *datakey.Set
 	helper *peer.Client
 	closed atomic.Bool
+	claims atomic.Int64 // of jobs that are worked on
 
 	jobs        chan struct{} // there may be jobs to claim
 	wakeJobs    func()
@@ -96,6 +98,7 @@ type Leader struct {
 	busy       busy
 	levels     levels
 	rates      rates
+	compared   release.Rates
 	sealed     sealedTo
 	held       holds
 	mending    mending
@@ -110,7 +113,7 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 	}
 	l := &Leader{
 		opt:    opt,
-		engine: rounds.For(ctx, verify.NewPool(opt.Limits.Workers)),
+		engine: rounds.For(ctx, verify.NewPool(opt.Limits.Workers, opt.Turn)),
 		helper: peer.NewClient(opt.Transport, opt.HelperTimeout, opt.Limits.JobBody),
 	}
 	l.helper.Heard = l.levels.heard
@@ -131,6 +134,7 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 	}()
 	l.party, l.common = p, p.Common()
 	l.tasks, l.store, l.steady, l.book, l.keys, l.data, l.srv = p.Tasks, backend{p.Store, p.Leader}, p.Steady, p.Book, p.Keys, p.Data, p.Server
+	l.compared.Issuer, l.compared.Marks, l.compared.Observe = opt.Issuer, l.store, &l.opt.Observe
 	l.routes()
 	l.begun = l.steady.Now()
 	l.room = room.Room{FS: opt.FS, Free: max(0, opt.Limits.MinFree), Backlog: uint64(max(0, opt.Limits.MaxBacklog))}
@@ -186,6 +190,7 @@ func (l *Leader) Run(ctx context.Context) error {
 	r.Go("idle tasks", party.IdleEvery, nil, l.party.GiveUp)
 	r.Go("data keys", datakey.Every, nil, l.party.StepDataKeys)
 	r.Go("helper", probeEvery, nil, l.probe)
+	r.Go("replicas", party.BeatEvery, nil, l.beat)
 	r.Go("counts", flushEvery, nil, func(ctx context.Context) (bool, error) { return false, l.count(ctx) })
 	select {
 	case <-ctx.Done():

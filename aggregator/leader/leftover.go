@@ -14,7 +14,8 @@ import (
 // several jobs would keep the sealed shares of those that were folded for as long as any
 // waits, and a trickle of a task whose helper is away would keep every log that it came in.
 // Therefore what still waits in a file that has been there for leftoverAfter, and of which
-// something ended, is copied into another.
+// something ended, is copied into another; and so are many small ones into one. Objects of
+// processes that share a database are such files.
 const (
 	leftoverAfter = 10 * time.Minute
 	leftoverEvery = time.Minute
@@ -24,6 +25,9 @@ const (
 func (l *Leader) stepLeftover(ctx context.Context) (bool, error) {
 	if l.room.Work() != nil {
 		return false, nil
+	}
+	if mine, err := l.intake.tidies(ctx); err != nil || !mine {
+		return false, err
 	}
 	l.moving.Lock()
 	defer l.moving.Unlock()

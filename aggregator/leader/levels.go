@@ -41,6 +41,9 @@ func (l *Leader) readLevels(ctx context.Context) error {
 		l.backlog.named.Store(int64(waiting))
 		now, err = l.store.Levels(ctx)
 	}
+	if err == nil {
+		err = l.party.ReadQuota(ctx, l.unsorted)
+	}
 	held := 0
 	if err == nil {
 		var waits map[dap.TaskID]pendings
@@ -65,6 +68,9 @@ func (l *Leader) readLevels(ctx context.Context) error {
 	}
 	return err
 }
+
+// unsorted are the acknowledged bytes that no row names.
+func (l *Leader) unsorted() int64 { return l.intake.unnamed().Unsorted }
 
 // heard keeps whether the helper has answered.
 func (v *levels) heard(err error) {
@@ -114,6 +120,7 @@ func (l *Leader) Levels() aggregator.Levels {
 		Backlog: l.waiting(), InboxBytes: in.Unsorted, InFlight: l.opt.Limits.InFlight - l.srv.Budget.Free() + in.InFlight, DiskFree: -1,
 		Failing: v.store.Failing, Parked: v.store.Parked, SetAside: v.store.SetAside, Held: v.held,
 		KeyAge: edge.KeyAge(l.Keys(), l.opt.Clock.Now()), Peer: v.peer, Store: v.err, Files: v.files,
+		Used: l.party.Quota.Used(),
 	}
 	watch.Held(&out, &l.permits)
 	if v.err == nil && time.Since(v.read) > party.Stale {
@@ -143,8 +150,10 @@ func (l *Leader) Readiness() service.Readiness {
 		a.Because(service.ReasonStore, now.Store)
 	}
 	r.Verify.Because(service.ReasonStore, l.intake.behind())
-	switch err := l.room.Take(now.Backlog); {
+	switch err := l.takes(now.Backlog); {
 	case err == nil:
+	case errors.Is(err, room.ErrStored):
+		r.Take.Because(service.ReasonQuota, err)
 	case errors.Is(err, room.ErrBacklog):
 		r.Take.Because(service.ReasonBacklog, err)
 	default:
@@ -154,11 +163,12 @@ func (l *Leader) Readiness() service.Readiness {
 		a.Because(service.ReasonDisk, l.room.Work())
 		a.Because(service.ReasonPeer, now.Peer)
 	}
+	r.Release.Because(service.ReasonStore, l.party.MarksUnreached())
 	if now.Parked > 0 {
 		r.Verify.Because(service.ReasonHeld, fmt.Errorf("%d acknowledged reports are kept until you decide: starling resume", now.Parked))
 	}
 	if now.Held > 0 {
-		r.Release.Because(service.ReasonHeld, fmt.Errorf("%d batches have far more reports than are expected: starling why", now.Held))
+		r.Release.Because(service.ReasonHeld, fmt.Errorf("%d batches are held, for too many reports or too few: starling why", now.Held))
 	}
 	return r
 }

@@ -123,9 +123,19 @@ func (in *logs) behind() error {
 	return nil
 }
 
+// lives is for others to say: the keys are this process's.
+func (*logs) lives(context.Context, string) error { return nil }
+
 func (in *logs) files() payload.Store { return in.stored }
 
 func (in *logs) place(int64) string { return segment.ObjectName(slicesDir) }
+
+// state is answered from memory.
+func (in *logs) state(ctx context.Context, task dap.TaskID, bucket dap.Time) (store.BatchState, error) {
+	return in.l.store.BatchState(ctx, task, store.Batch{Start: bucket})
+}
+
+func (in *logs) tidies(context.Context) (bool, error) { return true, nil }
 
 func (in *logs) discard(_ context.Context, object string) error {
 	return segment.Remove(in.l.opt.FS, object)

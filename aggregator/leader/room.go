@@ -27,16 +27,27 @@ func (l *Leader) waiting() uint64 {
 
 // roomFor says whether an upload may be taken.
 func (l *Leader) roomFor() error {
-	err := l.room.Take(l.waiting())
+	err := l.takes(l.waiting())
 	if err == nil {
 		return nil
 	}
 	why := aggregator.ShedDisk
-	if errors.Is(err, room.ErrBacklog) {
+	switch {
+	case errors.Is(err, room.ErrBacklog):
 		why = aggregator.ShedBacklog
+	case errors.Is(err, room.ErrStored):
+		why = aggregator.ShedStored
 	}
 	l.opt.Observe.Turned(why)
 	return edge.Later("the server has no room at present", noRoom)
+}
+
+// takes says why no upload is taken while waiting reports wait; nil where one is.
+func (l *Leader) takes(waiting uint64) error {
+	if err := l.room.Take(waiting); err != nil {
+		return err
+	}
+	return l.party.Quota.Room()
 }
 
 // unreturned are claims that the disk had no room to give back. They are tried before

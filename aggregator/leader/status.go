@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -49,7 +51,7 @@ func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
 		if st.Closed, err = l.party.Closing(ctx, id); err != nil {
 			return nil, err
 		}
-		st.Collections, st.Held = waits[id].waits, waits[id].held
+		st.Collections, st.Held, st.Rate = waits[id].waits, waits[id].held, l.compared.Last(id)
 		st.Agreement, st.Stops = l.book.Status(id), l.permits.Status(id)
 		st.ReportsPerSec = l.rates.of(id, now)
 		if left := st.Total - min(st.Done, st.Total); left > 0 && st.ReportsPerSec > 0 {
@@ -82,7 +84,7 @@ func (l *Leader) Status(ctx context.Context) (*status.Status, error) {
 		cancel()
 		s.Tasks = append(s.Tasks, *st)
 	}
-	return s, nil
+	return s, l.party.Replicas(ctx, s, l.replica())
 }
 
 // Standing is [Leader.Status] without its tasks.
@@ -103,12 +105,15 @@ func (l *Leader) Standing(ctx context.Context) (*status.Status, error) {
 	if err := l.room.Take(l.waiting()); err != nil {
 		room = err.Error()
 	}
+	if err := l.party.ReadQuota(ctx, l.unsorted); err != nil {
+		return nil, err
+	}
 	noise, err := watch.DataKeys(ctx, l.data, l.store, l.tasks, l.party.Ends)
 	if err != nil {
 		return nil, err
 	}
 	return &status.Status{Role: "leader", NoRoom: room, Now: l.opt.Clock.Now().UTC(), Keys: l.Keys(), Damaged: damaged, Lost: set, Clock: l.steady.Held(),
-		DataKeys: l.data.Missing(), NoiseKeys: noise}, nil
+		DataKeys: l.data.Missing(), NoiseKeys: noise, NoMarks: l.party.Unmarked(), Quotas: l.party.Quotas()}, nil
 }
 
 // taskStatus is the store's, with what is acknowledged and not named yet.
@@ -209,6 +214,20 @@ func (w *window) turn(now time.Time) {
 	case age >= rateSpan:
 		*w = window{start: w.start.Add(rateSpan), last: w.count}
 	}
+}
+
+// all are the rates that are not zero, by the tasks' ids as a status has them.
+func (r *rates) all(now time.Time) map[string]float64 {
+	r.mu.Lock()
+	tasks := slices.Collect(maps.Keys(r.m))
+	r.mu.Unlock()
+	list := make(map[string]float64)
+	for _, t := range tasks {
+		if rate := r.of(t, now); rate > 0 {
+			list[t.Base64()] = rate
+		}
+	}
+	return list
 }
 
 // of is the rate in reports per second.

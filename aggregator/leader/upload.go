@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"sync"
@@ -28,10 +29,14 @@ func (l *Leader) postReports(r *edge.Request) error {
 	if r.Task.Upload.Set() && !r.Task.Upload.Bears(r.Request) {
 		return edge.Unauthorized()
 	}
+	if wait := l.party.Quota.Early(); wait > 0 {
+		l.opt.Observe.Turned(aggregator.ShedReports)
+		return edge.TooMany(wait)
+	}
 	if err := l.roomFor(); err != nil {
 		return err
 	}
-	state, err := l.store.TaskState(r.Context(), r.Task.ID)
+	state, err := l.party.States.TaskState(r.Context(), r.Task.ID)
 	if err != nil {
 		return err
 	}
@@ -56,6 +61,7 @@ func (l *Leader) postReports(r *edge.Request) error {
 	if err != nil {
 		return edge.Malformed(err)
 	}
+	l.party.Quota.Came(len(reports))
 	keys := l.keys.Accepting()
 	defer keys.Release()
 	leave := sync.OnceFunc(l.uploads.enter())
@@ -93,6 +99,11 @@ func (l *Leader) postReports(r *edge.Request) error {
 		}
 		return err
 	}
+	kept := int64(0)
+	for i := range entries {
+		kept += int64(len(entries[i].Report))
+	}
+	l.party.Quota.Acknowledged(kept)
 	for k, why := range late {
 		codes[at[k]] = dap.ReportError(why)
 	}
@@ -120,15 +131,19 @@ func (l *Leader) postReports(r *edge.Request) error {
 type passage struct {
 	wake func() // called when the last upload of a crossing is through
 
-	mu  sync.Mutex
-	now *crossing // that new uploads join
+	mu   sync.Mutex
+	now  *crossing // that new uploads join
+	last *crossing // that was closed
 }
 
-// A crossing is the uploads that began between two calls of [passage.close].
+// A crossing is the uploads that began between two calls of [passage.close], and those
+// before them that are still under way.
 type crossing struct {
 	passage *passage
-	under   int  // way
-	closed  bool // nobody joins any more
+	before  *crossing
+	under   int           // way
+	closed  bool          // nobody joins any more
+	through chan struct{} // closed once all that began since the crossing before are
 }
 
 // enter is called before an upload's batch is looked at, what it returns once the upload
@@ -137,7 +152,7 @@ func (p *passage) enter() (leave func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.now == nil {
-		p.now = &crossing{passage: p}
+		p.now = &crossing{passage: p, through: make(chan struct{})}
 	}
 	c := p.now
 	c.under++
@@ -147,6 +162,7 @@ func (p *passage) enter() (leave func()) {
 		last := c.closed && c.under == 0
 		p.mu.Unlock()
 		if last {
+			close(c.through)
 			p.wake()
 		}
 	}
@@ -158,17 +174,38 @@ func (p *passage) close() *crossing {
 	defer p.mu.Unlock()
 	c := p.now
 	if c == nil {
-		return &crossing{passage: p, closed: true}
+		c = &crossing{passage: p, through: make(chan struct{})}
 	}
-	c.closed, p.now = true, nil
+	for p.last != nil && p.last.under == 0 {
+		p.last = p.last.before
+	}
+	c.before, c.closed, p.now, p.last = p.last, true, nil, c
+	if c.under == 0 {
+		close(c.through)
+	}
 	return c
 }
 
 // left is how many of them are.
-func (c *crossing) left() int {
+func (c *crossing) left() (n int) {
 	c.passage.mu.Lock()
 	defer c.passage.mu.Unlock()
-	return c.under
+	for ; c != nil; c = c.before {
+		n += c.under
+	}
+	return n
+}
+
+// wait returns when none is left.
+func (c *crossing) wait(ctx context.Context) error {
+	for ; c != nil; c = c.before {
+		select {
+		case <-c.through:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 // uploadCheck judges the reports of one request.
@@ -177,7 +214,21 @@ type uploadCheck struct {
 	t         *task.Task
 	retired   bool         // or closed: it takes nothing any more
 	keys      *keyset.Hold // until the reports are durable
+	asked     bool         // whether the keys are those of a life that goes on
 	collected map[dap.Time]bool
+}
+
+// current fails where others offer keys that this process may not have.
+func (c *uploadCheck) current(r *edge.Request) error {
+	if c.asked {
+		return nil
+	}
+	err := c.l.intake.lives(r.Context(), c.keys.Life())
+	if errors.Is(err, store.ErrCutOff) {
+		return edge.Overloaded(http.StatusServiceUnavailable)
+	}
+	c.asked = err == nil
+	return err
 }
 
 // report returns zero or the reason why a report is refused before it is acknowledged.
@@ -188,7 +239,7 @@ func (c *uploadCheck) report(r *edge.Request, rep *dap.Report) (dap.ReportError,
 	case c.retired:
 		return dap.ReportDropped, nil
 	case !c.keys.Has(rep.Leader.ConfigID):
-		return dap.OutdatedConfig, nil
+		return dap.OutdatedConfig, c.current(r)
 	case bounded && !interval.Contains(m.Time):
 		return dap.ReportDropped, nil
 	case c.t.TooEarly(m.Time, c.l.steady.Latest(), c.l.opt.Limits.ClockSkew):
@@ -207,7 +258,7 @@ func (c *uploadCheck) report(r *edge.Request, rep *dap.Report) (dap.ReportError,
 	}
 	collected, known := c.collected[m.Time]
 	if !known {
-		state, err := c.l.store.BatchState(r.Context(), c.t.ID, store.Batch{Start: m.Time})
+		state, err := c.l.intake.state(r.Context(), c.t.ID, m.Time)
 		if err != nil {
 			return 0, err
 		}

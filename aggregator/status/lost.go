@@ -33,6 +33,11 @@ func (s *Status) Reasons() []Reason {
 			"make room on the disk, or find out with starling why what keeps reports from being verified; then it goes on by itself. " +
 				"[limits] in " + s.Role + ".toml has the bounds"})
 	}
+	if s.NoMarks {
+		rs = append(rs, noMarks(s.Role+".toml"))
+	}
+	rs = append(rs, s.quotas()...)
+	rs = append(rs, s.ofReplicas()...)
 	for i := range s.DataKeys {
 		rs = append(rs, Reason{s.DataKeys[i].Why(),
 			"put " + s.DataKeys[i].File + " back into the record of the " + s.Role + ", from where it went, and start it again"})

@@ -14,11 +14,14 @@ const (
 	CloseTaskPath = "/task/close" // a Closing, answered by a Closed
 	ShowTaskPath  = "/task/show"  // a Named, answered by a RegisteredTask
 	AmendTaskPath = "/task/amend" // a NewTask of one that is there, answered by an Amended
+	// GiveUpTaskPath closes a task too, and gives up its reports that wait: a path of its own,
+	// so that a leader which cannot do that refuses it.
+	GiveUpTaskPath = "/task/give-up" // a Closing, answered by a Closed
 )
 
 // RegistryPaths are all of these. A request that is refused there gets the reason in words.
 func RegistryPaths() []string {
-	return []string{AddTaskPath, ListTasksPath, CloseTaskPath, ShowTaskPath, AmendTaskPath}
+	return []string{AddTaskPath, ListTasksPath, CloseTaskPath, ShowTaskPath, AmendTaskPath, GiveUpTaskPath}
 }
 
 // A NewTask is a task that is to be added: the bytes that it is made of, and the terms,
@@ -86,6 +89,7 @@ type Closing struct {
 // Closed is what a closing means for the reports of its task.
 type Closed struct {
 	ClosedTask
+	Dropped uint64 `json:"dropped"` // were given up by this request
 	Waiting uint64 `json:"waiting"` // are verified now
 	Ready   uint64 `json:"ready"`   // can be collected until the task is retired
 	Short   uint64 `json:"short"`   // are of batches that have not reached their minimum

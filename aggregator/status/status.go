@@ -39,6 +39,13 @@ type Status struct {
 	// NoRoom is why uploads or jobs are turned away for want of room; empty while there
 	// is some.
 	NoRoom string `json:"no_room,omitempty"`
+	// Replicas are the processes that share a database, the first that began first; none where
+	// the store is one process's.
+	Replicas []Replica `json:"replicas,omitempty"`
+	// NoMarks says that nothing tells a database of now from one that was put back.
+	NoMarks bool `json:"no_marks,omitempty"`
+	// Quotas are what bounds the aggregator on a machine that it shares; none: nothing.
+	Quotas []Quota `json:"quotas,omitempty"`
 	// Stopped says that the aggregator is not running, and that this was read of its store.
 	Stopped bool `json:"stopped,omitempty"`
 }
@@ -65,8 +72,11 @@ type Task struct {
 	Stuck       []Stuck `json:"stuck,omitempty"`
 	// why it does not take, verify or release now
 	Stops []Stop `json:"stops,omitempty"`
-	// an alarm: batches with too many reports to be honest
-	Held          []Held  `json:"held,omitempty"`
+	// an alarm: batches with too many reports to be honest, or too few
+	Held []Held `json:"held,omitempty"`
+	// the batch that was last compared with its recipe and with what the issuer gave out, in
+	// this life of the aggregator
+	Rate          *Rate   `json:"rate,omitempty"`
 	ReportsPerSec float64 `json:"reports_per_second"` // verified lately
 	SecondsLeft   float64 `json:"seconds_left,omitempty"`
 	// noised shares of released batches, which can be sealed again
@@ -140,12 +150,16 @@ type Damaged struct {
 	Tried string `json:"tried"` // how the repair stands
 }
 
-// Held is a batch that is not released because far more reports came than are expected.
+// Held is a batch that is not released because what came of it cannot be honest, or not
+// of enough devices.
 type Held struct {
-	Start    uint64 `json:"start"` // of the reports' times, in units of the time precision
-	Duration uint64 `json:"duration"`
-	Reports  uint64 `json:"reports"`
-	Expected uint64 `json:"expected"` // at most, in that time, dummies included
+	Verdict  Verdict `json:"verdict"` // never AsExpected
+	Start    uint64  `json:"start"`   // of the reports' times, in units of the time precision
+	Duration uint64  `json:"duration"`
+	Reports  uint64  `json:"reports"`           // Forged: the credentials that were shown
+	Expected uint64  `json:"expected"`          // TooMany: at most, in that time, dummies included
+	Senders  uint64  `json:"senders,omitempty"` // TooFew: that the guarantee counts on
+	Devices  *uint64 `json:"devices,omitempty"` // that have credentials, where they are counted
 	// Reports and Expected are of the fullest round of the batch
 	OneRound bool    `json:"one_round,omitempty"`
 	Epsilon  float64 `json:"half_honest_epsilon,omitempty"` // left to the others if half of a batch is an attacker's; 0: not known
@@ -154,6 +168,14 @@ type Held struct {
 
 // Why is the reason in words.
 func (h Held) Why() string {
+	switch {
+	case h.Verdict == Forged:
+		return fmt.Sprintf("a batch is held: %d credentials were shown in a round, and this aggregator's issuer has given out %d: somebody makes them", h.Reports, *h.Devices)
+	case h.Verdict == TooFew && h.Devices != nil && *h.Devices < h.Senders:
+		return fmt.Sprintf("a batch of %d reports is held: %d devices have credentials, and the guarantee counts on %d", h.Reports, *h.Devices, h.Senders)
+	case h.Verdict == TooFew:
+		return fmt.Sprintf("a batch of %d reports is held: of %d devices, as the guarantee counts on, more would have come whatever their answers", h.Reports, h.Senders)
+	}
 	left := "what is left if an attacker sent half of a batch is not known"
 	if h.Epsilon > 0 {
 		left = fmt.Sprintf("if an attacker sent half of a batch, the others are left with epsilon %.4g at delta %.3g", h.Epsilon, h.Delta)
@@ -162,7 +184,26 @@ func (h Held) Why() string {
 	if h.OneRound {
 		what = fmt.Sprintf("a batch with %d reports of one round", h.Reports)
 	}
-	return fmt.Sprintf("%s is held, more than twice the %d expected; %s", what, h.Expected, left)
+	expected := fmt.Sprintf("the %d expected", h.Expected)
+	if h.Devices != nil {
+		expected += fmt.Sprintf(" of %d devices with credentials", *h.Devices)
+	}
+	return fmt.Sprintf("%s is held, more than twice %s; %s", what, expected, left)
+}
+
+// do is what to do about it.
+func (h Held) do() string {
+	switch {
+	case h.Verdict == Forged:
+		return "nothing of the task can be believed: find out who has the issuer's key, or whether its register was put back; then publish the recipe anew, " +
+			"with new keys of the issuers (starling key issuer)"
+	case h.Verdict == TooFew:
+		return "have more devices take part; what comes later for the batch releases it, and starling collect --skip goes on without it. " +
+			"Nothing else does: the number is part of the promise to the clients"
+	case h.Devices != nil:
+		return "find out who sent them: each has a credential, so that the attester let too many devices in, or they toss no coins. It is not released"
+	}
+	return "find out who sent them; to release the batch, raise what this aggregator expects in its configuration and start it again"
 }
 
 // Peer is how far the helper is.
@@ -218,11 +259,13 @@ func Why(t *Task) []Reason {
 		}
 	}
 	for _, h := range t.Held {
-		add("find out who sent them; to release the batch, raise what this aggregator expects in its configuration and start it again",
-			"%s", h.Why())
+		add(h.do(), "%s", h.Why())
+	}
+	if r := t.Rate; r != nil && r.Verdict == TooMany && len(t.Held) == 0 {
+		add(against, "the last batch had more reports than coins of honest devices explain: %s", r.Words())
 	}
 	if t.Peer != nil && t.Peer.Held > 0 {
-		add("ask the helper's operator, whose status says why", "the helper holds batches with too many reports (%d)", t.Peer.Held)
+		add("ask the helper's operator, whose status says why", "the helper holds batches, for too many reports or too few (%d)", t.Peer.Held)
 	}
 	for _, d := range t.Damaged {
 		add(repair, "the replay protection has a damaged file of %d report ids (%s), and reports that may be among them wait: %s", d.IDs, d.Why, d.Tried)

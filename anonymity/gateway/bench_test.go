@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-agg/starling/anonymity/admission"
+	"github.com/starling-agg/starling/anonymity/internal/p256/p256test"
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/disk"
@@ -146,6 +148,33 @@ func BenchmarkGateway(b *testing.B) {
 				b.ReportMetric(float64((cpu()-begin).Microseconds())/float64(b.N), "cpu-µs/report")
 			})
 		}
+	}
+}
+
+// BenchmarkAdmit is what a request for a task that asks for tokens costs more than another,
+// in multiplications of a point (M), with a token that holds, without one, and of a round
+// that has no key.
+func BenchmarkAdmit(b *testing.B) {
+	keys := tokenKeys(time.Now())
+	g := start(b, Options{Window: MaxWindow, Admission: []Admission{{Keys: keys}}})
+	path := dap.CreationPath(dap.TaskID{5}, dap.ReportsResource)
+	for _, c := range []struct {
+		name   string
+		header []ohttp.Field
+	}{
+		{"token", []ohttp.Field{{Name: admission.Field, Value: fresh(b, keys, 0)}}},
+		{"none", nil},
+		{"foreign", []ohttp.Field{{Name: admission.Field, Value: admission.Value(keys.First+7, issued(b, keys, 0))}}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			p256test.InUnits(b, 1, func() {
+				it := item{token: g.admit(path, c.header)}
+				if (it.token.by != nil) != (c.name == "token") {
+					b.Fatal("let in, or not")
+				}
+				it.leave()
+			})
+		})
 	}
 }
 

@@ -51,7 +51,7 @@ func (u *usedGateway) epochsOf(t *testing.T, f disktest.Files) ([]Key, *Epochs, 
 			}
 		}
 	}
-	e := &Epochs{dir, time.Hour, DefaultHold, os.ReadFile}
+	e := &Epochs{Dir: dir, Overlap: time.Hour, Hold: DefaultHold, Read: os.ReadFile}
 	keys, err := e.Keys(u.begin)
 	if err == nil && len(keys) == 0 {
 		err = errors.New("epochs: no key")
@@ -183,7 +183,7 @@ func (u *usedGateway) play(t *testing.T, f disktest.Files) (class, words string)
 			}
 		}
 		state := new(StateError)
-		if err := b.setKeys(append(slices.Clone(keys), Key{Pair: u.first})); !errors.Is(err, ErrRetired) && !errors.As(err, &state) {
+		if err := b.setKeys(append(slices.Clone(keys), Key{Pair: u.first}), nil); !errors.Is(err, ErrRetired) && !errors.As(err, &state) {
 			class, words = "fails", "a key that had left came back"
 			return
 		}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
@@ -19,8 +20,9 @@ import (
 // Suffixes of the files of an epoch; what stands before them is the operator's choice,
 // and the same for both.
 const (
-	keySuffix      = ".key"
-	manifestSuffix = ".manifest"
+	keySuffix       = ".key"
+	manifestSuffix  = ".manifest"
+	admissionSuffix = ".admission"
 	// secondSuffix stands before keySuffix where a manifest tells devices of two keys.
 	secondSuffix = ".second"
 )
@@ -42,9 +44,16 @@ const epochsPoll = time.Second
 type Epochs struct {
 	Dir     string
 	Overlap time.Duration
-	Hold    time.Duration // of the gateway's rounds
+	// Admission is a directory of keys for tokens, each list in a file NAME.admission as
+	// [admission.Keys.Append] makes it, from when it is there until the grace of its last
+	// round is over; it may be Dir. Optional.
+	Admission string
+	Hold      time.Duration // of the gateway's rounds
 	// Read reads the file of a key, and refuses one that others may read.
 	Read func(path string) ([]byte, error)
+
+	mu     sync.Mutex
+	parsed map[string]parsedList // by the file's name; guarded by mu
 }
 
 // Keys returns the keys whose time has not ended, the newest epoch first.
@@ -133,17 +142,27 @@ func readManifest(path string) (*ohttp.Manifest, error) {
 // and destroys those whose time is over: first what they have opened, with a note that
 // they may not come back, then the key's file. The manifest stays.
 func (e *Epochs) update(g *Gateway, fixed []Key) error {
-	keys, past, err := e.read(g.o.Clock.Now())
+	now := g.o.Clock.Now()
+	keys, past, err := e.read(now)
 	if err != nil {
 		return err
 	}
-	if err := g.setKeys(append(keys, fixed...)); err != nil {
-		return err
+	lists, pastLists, listsErr := e.lists(now)
+	if listsErr != nil { // is no reason to keep to the keys that requests are opened with
+		lists = g.admissions()
 	}
+	if err := g.setKeys(append(keys, fixed...), lists); err != nil {
+		return errors.Join(listsErr, err)
+	}
+	return errors.Join(listsErr, destroy(g, e.Dir, past), destroy(g, e.Admission, pastLists))
+}
+
+// destroy removes files of keys whose time is over.
+func destroy(g *Gateway, dir string, past []string) error {
 	if len(past) == 0 {
 		return nil
 	}
-	fsys, err := disk.OS(e.Dir)
+	fsys, err := disk.OS(dir)
 	if err != nil {
 		return fmt.Errorf("epochs: %w", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/starling-agg/starling/anonymity/gateway/internal/journal"
 	"github.com/starling-agg/starling/anonymity/internal/door"
 	"github.com/starling-agg/starling/anonymity/ohttp"
+	"github.com/starling-agg/starling/anonymity/voprf"
 	"github.com/starling-agg/starling/internal/buffer"
 	"github.com/starling-agg/starling/internal/disk"
 )
@@ -36,6 +37,7 @@ type Gateway struct {
 	journal *journal.Journal
 	forward *forward.Forwarder
 	counts  *counts
+	idle    *voprf.Key     // for tokens of rounds that have none
 	wake    chan struct{}  // something is in retiring
 	running sync.WaitGroup // writers
 
@@ -99,7 +101,7 @@ func New(o Options) (g *Gateway, err error) {
 	if g.journal, found, err = journal.Open(o.FS, o.Record, disk.LogOptions{Clock: o.Clock, Failpoints: o.Failpoints}); err != nil {
 		return g, stateErr(err)
 	}
-	g.secret = g.journal.Secret()
+	g.secret, g.idle = g.journal.Secret(), voprf.GenerateKey()
 	for word, c := range found.Counts {
 		g.counts.add(word, c.N, c.Last)
 	}
@@ -111,7 +113,7 @@ func New(o Options) (g *Gateway, err error) {
 			g.room.charge(int(r.Groups[i].Requests), int64(r.Groups[i].Bytes))
 		}
 	}
-	if err := g.setKeys(o.Keys); err != nil {
+	if err := g.setKeys(o.Keys, o.Admission); err != nil {
 		return g, err
 	}
 	targets := make(map[string]forward.Target)
@@ -139,7 +141,7 @@ func (g *Gateway) Close() error {
 		g.forward.Stop()
 	}
 	if keys := g.keys.Load(); keys != nil {
-		for _, k := range keys.list {
+		for _, k := range keys.all {
 			errs = append(errs, k.opened.log.Close())
 		}
 	}
@@ -268,6 +270,7 @@ func (g *Gateway) enter(ctx context.Context, from *sender, body []byte) (*answer
 	// Everything about the message is worked out before anything branches on what kind it
 	// is.
 	it := g.read(message)
+	defer it.leave()
 	w, err := answer.Seal(sealer, it.toTarget)
 	if err != nil {
 		return nil, err
@@ -305,6 +308,7 @@ type item struct {
 	route    journal.Route // of what is
 	name     [journal.IDSize]byte
 	body     []byte // nil for covers and for what is no upload
+	token    token
 }
 
 // read turns a message into an item.
@@ -332,6 +336,7 @@ func (g *Gateway) read(message []byte) *item {
 			}
 			it := &item{toTarget: true, route: journal.Route{Target: t.URL, Path: path, Media: media}}
 			name, err := g.o.Protocol.Name(path, m.Content)
+			it.token = g.admit(path, m.Header)
 			switch {
 			case m.Method == ohttp.MethodCover:
 				g.counts.covers.Add(1)

@@ -36,7 +36,7 @@ func TestSetKeys(t *testing.T) {
 	if got := refusedAs(t, b.bring(request)); got != "" {
 		t.Fatal(got)
 	}
-	if err := b.setKeys([]Key{{Pair: second}, {Pair: first}}); err != nil {
+	if err := b.setKeys([]Key{{Pair: second}, {Pair: first}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := refusedAs(t, b.bring(request)); got != door.Replayed {
@@ -45,7 +45,7 @@ func TestSetKeys(t *testing.T) {
 	if a, b, c := bring(second), bring(first), bring(third); a != "" || b != "" || c != door.Key {
 		t.Errorf("in the overlap: new %q, old %q, unknown %q", a, b, c)
 	}
-	if err := b.setKeys([]Key{{Pair: third}, {Pair: second}}); err != nil {
+	if err := b.setKeys([]Key{{Pair: third}, {Pair: second}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	stale, _ := sealTo(t, first, m)
@@ -59,14 +59,14 @@ func TestSetKeys(t *testing.T) {
 	for name, keys := range map[string][]Key{
 		"a key that left": {{Pair: third}, {Pair: first}}, "two of one id": {{Pair: third}, {Pair: generate(t, 3)}},
 	} {
-		if err := b.setKeys(keys); err == nil || (name == "a key that left") != errors.Is(err, ErrRetired) {
+		if err := b.setKeys(keys, nil); err == nil || (name == "a key that left") != errors.Is(err, ErrRetired) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if a, b := bring(third), bring(second); a != "" || b != "" {
 			t.Errorf("%s: afterwards %q and %q", name, a, b)
 		}
 	}
-	if err := b.setKeys(nil); err != nil || bring(third) != door.Key || b.Ready() == nil {
+	if err := b.setKeys(nil, nil); err != nil || bring(third) != door.Key || b.Ready() == nil {
 		t.Errorf("without a key: %v", err)
 	}
 	entries, err := mem.ReadDir(".")
@@ -106,7 +106,7 @@ func TestSetKeysUnderLoad(t *testing.T) {
 		}
 	}
 	for i := range pairs[1:] {
-		if err := b.setKeys([]Key{{Pair: pairs[i+1]}, {Pair: pairs[i]}}); err != nil {
+		if err := b.setKeys([]Key{{Pair: pairs[i+1]}, {Pair: pairs[i]}}, nil); err != nil {
 			t.Error(err)
 		}
 	}
@@ -124,7 +124,7 @@ func TestEpochs(t *testing.T) {
 	begin := time.Unix(1_000_000, 0).UTC()
 	clock := &fixedClock{now: begin}
 	dir := t.TempDir()
-	e := &Epochs{dir, time.Hour, DefaultHold, os.ReadFile}
+	e := &Epochs{Dir: dir, Overlap: time.Hour, Hold: DefaultHold, Read: os.ReadFile}
 	write := func(name string, mode os.FileMode, content []byte) {
 		t.Helper()
 		if err := os.WriteFile(filepath.Join(dir, name), content, mode); err != nil {
@@ -173,7 +173,7 @@ func TestEpochs(t *testing.T) {
 		}
 	}
 	expect("first epoch", "", door.Key)
-	longer := &Epochs{dir, time.Hour, DefaultHold + time.Second, os.ReadFile}
+	longer := &Epochs{Dir: dir, Overlap: time.Hour, Hold: DefaultHold + time.Second, Read: os.ReadFile}
 	if err := longer.update(b.Gateway, nil); err == nil || !strings.Contains(err.Error(), "hold uploads for 24h0m0s") {
 		t.Errorf("a hold above the manifest's: %v", err)
 	}

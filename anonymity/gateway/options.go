@@ -27,6 +27,8 @@ type Protocol interface {
 	// and returns what names that report among all: a second one of the same name is not
 	// passed on.
 	Name(path string, body []byte) ([]byte, error)
+	// Task is what names the task of a path that Route has taken, of 32 bytes.
+	Task(path string) ([32]byte, error)
 	forward.Protocol
 }
 
@@ -165,6 +167,10 @@ const (
 type Options struct {
 	// Keys open requests, the current one first. Required, at least one; ids distinct.
 	Keys []Key
+	// Admission are keys for tokens of rounds. A request for a task that has, or ever
+	// had, such keys counts in MinRound, and its upload goes on, only with a token of a
+	// round whose time it is, and once for each.
+	Admission []Admission
 	// Targets are whom uploads may be for. Required, at least one.
 	Targets []Target
 	// Protocol knows uploads. Required.
@@ -182,7 +188,7 @@ type Options struct {
 	// Answers do not wait for it.
 	Mix time.Duration
 	// MinRound is how many requests of one task, covers included, must have come before
-	// any of them goes on; default 1, at most Limits.Held.
+	// any of them goes on: as many devices, where the task asks for tokens; default 1, at most Limits.Held.
 	MinRound int
 	// Hold is how long a round is kept for a target that is away, or for others to come,
 	// in time that the gateway runs; default 24 h, at most 30 days. It should be the time
@@ -281,6 +287,14 @@ func (o *Options) Validate() error {
 		return errors.New("gateway: MaxOpened is negative")
 	case o.Path[0] != '/':
 		return errors.New("gateway: Path must begin with a slash")
+	}
+	for _, a := range o.Admission {
+		if a.Keys == nil {
+			return errors.New("gateway: admission without keys")
+		}
+		if err := a.Keys.Validate(); err != nil {
+			return fmt.Errorf("gateway: %w", err)
+		}
 	}
 	tokens := make(map[string]bool)
 	for i := range o.Relays {

@@ -86,19 +86,10 @@ func (g *Gateway) join(w *answer.Waiting, it *item, k *key, from *sender, f fing
 		return err
 	}
 	r := g.open
-	claims := r.claims[k.opened]
-	if claims == nil {
-		claims = make(map[[journal.RelaySize]byte]*journal.Claim)
-		r.claims[k.opened] = claims
-	}
-	c := claims[from.name]
-	if c == nil {
-		c = &journal.Claim{Key: k.raw, Relay: from.name}
-		claims[from.name] = c
-	}
+	c := r.claim(k.opened, k.raw, from)
 	c.Prints = append(c.Prints, uint64(f))
 	r.waiting = append(r.waiting, w)
-	if !it.toTarget {
+	if !it.toTarget || !g.counted(r, &it.token, from) {
 		r.strays.requests++
 		r.strays.bytes += int64(size)
 		return nil
@@ -116,18 +107,45 @@ func (g *Gateway) join(w *answer.Waiting, it *item, k *key, from *sender, f fing
 		return nil
 	}
 	if g.keys.Load().knows(it.name) {
-		if first := g.unwritten[it.name]; first != nil && first != r {
-			r.leans = append(r.leans, first)
-		}
+		g.lean(r, it.name)
 		g.counts.known.Add(1)
 		return nil
 	}
-	k.opened.ids[it.name] = struct{}{}
-	g.unwritten[it.name] = r
-	r.named = append(r.named, named{k.opened, it.name})
-	c.IDs = append(c.IDs, it.name)
+	g.name(r, k.opened, c, it.name)
 	r.record.Items = append(r.record.Items, journal.Item{Group: n, Body: it.body})
 	return nil
+}
+
+// claim is what a key opened in a round for a relay.
+func (r *round) claim(o *opened, raw [journal.KeySize]byte, from *sender) *journal.Claim {
+	claims := r.claims[o]
+	if claims == nil {
+		claims = make(map[[journal.RelaySize]byte]*journal.Claim)
+		r.claims[o] = claims
+	}
+	c := claims[from.name]
+	if c == nil {
+		c = &journal.Claim{Key: raw, Relay: from.name}
+		claims[from.name] = c
+	}
+	return c
+}
+
+// name adds an id to those of a key, on the disk with the round. g.mu and Gateway.claims
+// must be held.
+func (g *Gateway) name(r *round, o *opened, c *journal.Claim, id [journal.IDSize]byte) {
+	o.ids[id] = struct{}{}
+	g.unwritten[id] = r
+	r.named = append(r.named, named{o, id})
+	c.IDs = append(c.IDs, id)
+}
+
+// lean has a round in which a known id came again fail with the one that brought it, if
+// that is not on the disk yet. g.mu must be held.
+func (g *Gateway) lean(r *round, id [journal.IDSize]byte) {
+	if first := g.unwritten[id]; first != nil && first != r {
+		r.leans = append(r.leans, first)
+	}
 }
 
 // seal fixes a round for the disk: nothing in it tells in which order it came.
@@ -440,7 +458,7 @@ func (g *Gateway) retire(r *journal.Round) error {
 	}
 	var vouched []journal.Opened
 	g.claims.Lock()
-	for _, k := range g.keys.Load().list {
+	for _, k := range g.keys.Load().all {
 		if slices.ContainsFunc(r.Claims, func(c journal.Claim) bool { return c.Key == k.raw }) {
 			vouched = append(vouched, k.opened.at)
 		}
@@ -462,7 +480,7 @@ func (g *Gateway) retire(r *journal.Round) error {
 // gone: what was opened is known then even if the round's file is damaged.
 func (g *Gateway) keep(claims []journal.Claim) error {
 	var all sync.WaitGroup
-	keys := g.keys.Load().list
+	keys := g.keys.Load().all
 	errs := make([]error, len(keys))
 	for i, k := range keys {
 		all.Go(func() {

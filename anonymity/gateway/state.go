@@ -55,16 +55,16 @@ const (
 // note holds a key against the note beside it, which says what state it was used with, and
 // writes the note for a key that is new. A state that knows the key needs no note: one that
 // is gone, or damaged, is written anew.
-func (g *Gateway) note(k Key, raw [journal.KeySize]byte) (err error) {
-	if k.Note == "" {
+func (g *Gateway) note(note string, raw [journal.KeySize]byte) (err error) {
+	if note == "" {
 		return nil
 	}
-	fsys, err := disk.OS(filepath.Dir(k.Note))
+	fsys, err := disk.OS(filepath.Dir(note))
 	if err != nil {
 		return fmt.Errorf("gateway: note of a key: %w", err)
 	}
 	defer func() { err = errors.Join(err, fsys.Close()) }()
-	file := filepath.Base(k.Note)
+	file := filepath.Base(note)
 	want := noteText(raw, g.journal.State())
 	have, err := disk.ReadFile(fsys, file, maxNote)
 	_, known := g.journal.Opened(raw)

@@ -20,6 +20,10 @@ type Status struct {
 	// nowhere.
 	Covers uint64 `json:"covers"`
 	Known  uint64 `json:"known"`
+	// Admission counts requests for tasks that ask for tokens: counted, each a device's
+	// first of a round; again, with a token that was counted before; not_admitted, with
+	// none that holds.
+	Admission map[string]uint64 `json:"admission"`
 	// Refused requests by reason: those that were told so, and those that were answered
 	// as all others.
 	Refused map[string]uint64 `json:"refused"`
@@ -75,7 +79,7 @@ func (g *Gateway) Status() *Status {
 	g.mu.Unlock()
 	f := g.forward.Status()
 	s := &Status{Passed: g.counts.outcomes[forward.Taken].Load(), Requests: f.Requests, Covers: g.counts.covers.Load(),
-		Known: g.counts.known.Load(), Refused: make(map[string]uint64), Verdicts: make(map[string]uint64),
+		Known: g.counts.known.Load(), Admission: make(map[string]uint64), Refused: make(map[string]uint64), Verdicts: make(map[string]uint64),
 		Lost: make(map[string]uint64), LastLost: make(map[string]time.Time), Unknown: f.Unknown, Held: answered + f.Held, Waiting: f.Waiting, MinRound: g.o.MinRound,
 		HoldSeconds: g.o.Hold.Seconds(), Room: g.o.Limits.Held, Now: g.o.Clock.Now()}
 	if !f.Oldest.IsZero() {
@@ -90,6 +94,7 @@ func (g *Gateway) Status() *Status {
 			}
 		}
 	}
+	fill(s.Admission, g.counts.admission)
 	fill(s.Refused, g.counts.refused)
 	fill(s.Verdicts, g.counts.verdicts)
 	for _, word := range lost {
@@ -110,6 +115,9 @@ var lost = []string{forward.Dropped, forward.Expired, forward.Few, forward.Damag
 type Observer struct {
 	// Refused tells of a request, by the reason.
 	Refused func(reason string)
+	// Admission tells of a request for a task that asks for tokens, by a word of
+	// [Status.Admission].
+	Admission func(word string)
 	// Uploads counts uploads by outcome: a word of [Status.Lost], "taken", or a target's
 	// reason. It is told the counts of earlier starts at the start.
 	Uploads func(outcome string, n uint64)
@@ -118,15 +126,18 @@ type Observer struct {
 // Refusals are the words of [Observer.Refused].
 func Refusals() []string { return door.Labels() }
 
+// Admissions are the words of [Observer.Admission].
+func Admissions() []string { return []string{tokenCounted, tokenAgain, tokenNone} }
+
 // Outcomes are the words of [Observer.Uploads].
 func Outcomes(p Protocol) []string { return append(p.Reasons(), forward.Outcomes...) }
 
 // counts are those of a life, and of all lives for what became of uploads. The maps of
 // counters do not change.
 type counts struct {
-	refused, outcomes, verdicts map[string]*atomic.Uint64
-	covers, known               atomic.Uint64
-	observe                     Observer
+	refused, outcomes, verdicts, admission map[string]*atomic.Uint64
+	covers, known                          atomic.Uint64
+	observe                                Observer
 
 	mu   sync.Mutex
 	last map[string]time.Time // of each outcome; guarded by mu
@@ -137,7 +148,7 @@ func newCounts(o Options) *counts {
 	for _, set := range []struct {
 		into  *map[string]*atomic.Uint64
 		words []string
-	}{{&c.refused, door.Labels()}, {&c.outcomes, forward.Outcomes}, {&c.verdicts, o.Protocol.Reasons()}} {
+	}{{&c.refused, door.Labels()}, {&c.admission, Admissions()}, {&c.outcomes, forward.Outcomes}, {&c.verdicts, o.Protocol.Reasons()}} {
 		*set.into = make(map[string]*atomic.Uint64)
 		for _, w := range set.words {
 			(*set.into)[w] = new(atomic.Uint64)
@@ -150,6 +161,13 @@ func (c *counts) refuse(reason door.Reason) {
 	c.refused[string(reason)].Add(1)
 	if c.observe.Refused != nil {
 		c.observe.Refused(string(reason))
+	}
+}
+
+func (c *counts) admit(word string) {
+	c.admission[word].Add(1)
+	if c.observe.Admission != nil {
+		c.observe.Admission(word)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -65,9 +66,37 @@ type Manifest struct {
 	Pinned []Pinned
 	// Recipes are the ids of the recipes that are live, rising: devices answer no other.
 	Recipes [][32]byte
+	// Issuers are whom devices ask for the credentials that they show in this epoch; nil
+	// where none of the recipes has credentials.
+	Issuers *Issuers
 	// Signatures are those of leader, helper and gateway, in that order, as far as they
 	// are there.
 	Signatures []Cosignature
+}
+
+// Issuers say whose credentials devices show in an epoch (packages arc and voprf): one
+// issuer beside leader and helper each, and the gateway. All devices must see the same
+// keys, or an issuer knows the device for which it has one of its own.
+type Issuers struct {
+	// Leader and Helper are the issuers' public keys of this epoch, as package arc encodes
+	// them. They differ from each other and from those of all other epochs.
+	Leader, Helper [IssuerKeySize]byte
+	// Attester is the root key of who vouches for devices to the issuers.
+	Attester signed.PublicKey
+	// Cap is how many devices each issuer answers in the epoch at most, 1 or more.
+	Cap uint64
+	// Admission are the gateway's keys for tokens of rounds, by recipe, rising.
+	Admission []AdmissionKeys
+}
+
+// IssuerKeySize is the length of an issuer's public key, in bytes.
+const IssuerKeySize = 99
+
+// AdmissionKeys name the gateway's keys for all rounds of a recipe that begin in an epoch.
+type AdmissionKeys struct {
+	Recipe [32]byte
+	// Keys is the digest of the list of keys (voprf.RoundKeys).
+	Keys [32]byte
 }
 
 // Pinned is the answer to a GET of a URL.
@@ -157,6 +186,8 @@ const (
 	MaxHold  = 30 * 24 * time.Hour
 	// MaxRecipes is how many recipes may be live at one time.
 	MaxRecipes = 1024
+	// MaxAdmission is for how many of them the gateway may have keys for tokens.
+	MaxAdmission = 256
 
 	maxEvery = 24 * time.Hour
 )
@@ -174,14 +205,12 @@ func EpochAt(t time.Time, length time.Duration) uint32 {
 	return uint32(t.Unix() / int64(length/time.Second))
 }
 
-// Types of a manifest's extensions; both are kept for what is not built yet. A reader
-// refuses them by name.
+// Types of a manifest's extensions. The second is kept for what is not built yet; a reader
+// refuses it by name.
 const (
-	extensionIssuers   = 1 // keys of the issuers of rate-limited tokens
+	extensionIssuers   = 1
 	extensionWitnesses = 2 // policy on witnesses of the log
 )
-
-var extensionNames = map[uint16]string{extensionIssuers: "issuers", extensionWitnesses: "witnesses"}
 
 // Validate says all that is wrong with the manifest itself, as a [faults.List], whatever
 // the time is and whoever signed it.
@@ -231,6 +260,16 @@ func (m *Manifest) Validate() error {
 		seen[p.URL] = true
 	}
 	bad(len(m.Recipes) > MaxRecipes || !rising(m.Recipes), "recipes do not rise, or are more than %d", MaxRecipes)
+	if x := m.Issuers; x != nil {
+		bad(x.Leader == x.Helper, "both issuers have one key")
+		bad(x.Attester.Validate() != nil, "the attester's key cannot be used")
+		bad(x.Cap < 1 || x.Cap > math.MaxInt64, "issuers that answer %d devices, want 1 to %d", x.Cap, int64(math.MaxInt64))
+		bad(len(x.Admission) > MaxAdmission, "keys for tokens of %d recipes, want at most %d", len(x.Admission), MaxAdmission)
+		for i := range x.Admission {
+			bad(i > 0 && bytes.Compare(x.Admission[i-1].Recipe[:], x.Admission[i].Recipe[:]) >= 0, "keys for tokens, whose recipes do not rise")
+			bad(!m.Live(x.Admission[i].Recipe), "keys for tokens of a recipe that is not live")
+		}
+	}
 	for i, s := range m.Signatures {
 		bad(s.Role < signed.Leader || s.Role > signed.Gateway || i > 0 && s.Role <= m.Signatures[i-1].Role,
 			"signatures of other roles, or not in their order")
@@ -385,7 +424,9 @@ func (m *Manifest) KeyList(role signed.Role, base string, root signed.PublicKey)
 //	opaque targets<0..2^16-1><0..2^24-1>;
 //	{opaque url<0..2^16-1>, media<0..2^16-1>, body<0..2^24-1>} pinned<0..2^24-1>;
 //	opaque recipes[32]<0..2^24-1>, rising;
-//	{uint16 type; opaque data<0..2^16-1>} extensions<0..2^16-1>, types rising, none defined yet
+//	{uint16 type; opaque data<0..2^16-1>} extensions<0..2^16-1>, types rising; type 1 is
+//	  opaque leader[99], helper[99], attester[32]; uint64 cap;
+//	  {opaque recipe[32], keys[32]} admission<0..2^16-1>, recipes rising
 //	{uint8 role; opaque signature[208]} signatures<0..2^16-1>, roles rising
 //
 // The digest is over all that stands before the signatures.
@@ -464,15 +505,37 @@ func (m *Manifest) codeBody(c *wire.Coder) {
 		wire.Items(c, &m.Recipes, func(_ int, id *[32]byte) { c.Fixed(id[:], "recipe") })
 	})
 	c.Nested16("extensions", func() {
-		if !c.More() {
+		kind := uint16(extensionIssuers)
+		if c.Writing() && m.Issuers == nil || !c.Writing() && !c.More() {
 			return
 		}
-		var kind uint16
-		c.Uint16(&kind, "extension")
-		if name := extensionNames[kind]; name != "" {
-			c.Fail(fmt.Sprintf("extension %q needs a later version of this software", name))
+		switch c.Uint16(&kind, "extension"); {
+		case c.Err() != nil:
+		case kind == extensionWitnesses:
+			c.Fail("the extension \"witnesses\" needs a later version of this software")
+		case kind != extensionIssuers:
+			c.Fail(fmt.Sprintf("unknown extension %d", kind))
 		}
-		c.Fail(fmt.Sprintf("unknown extension %d", kind))
+		if m.Issuers == nil {
+			m.Issuers = new(Issuers)
+		}
+		c.Nested16("issuers", func() { m.Issuers.code(c) })
+		if !c.Writing() && c.More() {
+			c.Fail("an extension behind that of the highest type that is known")
+		}
+	})
+}
+
+func (x *Issuers) code(c *wire.Coder) {
+	c.Fixed(x.Leader[:], "leader's issuer")
+	c.Fixed(x.Helper[:], "helper's issuer")
+	c.Fixed(x.Attester[:], "attester")
+	c.Uint64(&x.Cap, "cap")
+	c.Nested16("admission", func() {
+		wire.Items(c, &x.Admission, func(_ int, k *AdmissionKeys) {
+			c.Fixed(k.Recipe[:], "recipe")
+			c.Fixed(k.Keys[:], "keys")
+		})
 	})
 }
 

@@ -2,9 +2,11 @@ package ohttp
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -282,7 +284,7 @@ func TestBucket(t *testing.T) {
 		switch {
 		case b < n || b < last:
 			t.Fatalf("%d in a bucket of %d", n, b)
-		case n > powersUpTo && float64(b) > 1.04*float64(n):
+		case n > 64<<10 && float64(b) > 1.04*float64(n):
 			t.Fatalf("%d padded to %d, more than 4 %%", n, b)
 		case PaddedSize(b, MinRequest) != b:
 			t.Fatalf("bucket %d goes into %d", b, PaddedSize(b, MinRequest))
@@ -307,6 +309,76 @@ func testManifest(t testing.TB, k *sealed.KeyPair, relay, target string) *Manife
 	}
 }
 
+// TestManifestIssuers: the issuers of an epoch are a part of what all three sign, and what
+// cannot be is refused.
+func TestManifestIssuers(t *testing.T) {
+	issuers := func() *Manifest {
+		m := testManifest(t, generate(t, 3, sealed.SuiteX25519), "https://relay.example/", "https://leader.example/v1/")
+		m.Issuers = &Issuers{Leader: [IssuerKeySize]byte{2, 1}, Helper: [IssuerKeySize]byte{2, 2}, Attester: signed.Generate().Public(), Cap: 6000,
+			Admission: []AdmissionKeys{{[32]byte{1}, [32]byte{11}}, {[32]byte{2}, [32]byte{12}}}}
+		return m
+	}
+	m := issuers()
+	b, err := m.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadManifest(b)
+	if err != nil || !reflect.DeepEqual(got, m) {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+	for n := range b {
+		if _, err := ReadManifest(b[:n]); !errors.Is(err, ErrManifest) {
+			t.Fatalf("%d of %d bytes: %v", n, len(b), err)
+		}
+	}
+	digest, err := m.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*Issuers){
+		"leader's":  func(x *Issuers) { x.Leader[5]++ },
+		"helper's":  func(x *Issuers) { x.Helper[5]++ },
+		"attester":  func(x *Issuers) { x.Attester = signed.Generate().Public() },
+		"cap":       func(x *Issuers) { x.Cap++ },
+		"admission": func(x *Issuers) { x.Admission[1].Keys[0]++ },
+		"fewer":     func(x *Issuers) { x.Admission = x.Admission[:1] },
+	} {
+		other := issuers()
+		other.Gateway, other.Issuers.Attester = m.Gateway, m.Issuers.Attester
+		change(other.Issuers)
+		if d, err := other.Digest(); err != nil || d == digest {
+			t.Errorf("%s: not in the digest, %v", name, err)
+		}
+	}
+	for name, change := range map[string]func(*Issuers){
+		"one key":     func(x *Issuers) { x.Helper = x.Leader },
+		"no attester": func(x *Issuers) { x.Attester = signed.PublicKey{} },
+		"no cap":      func(x *Issuers) { x.Cap = 0 },
+		"vast cap":    func(x *Issuers) { x.Cap = 1 << 63 },
+		"order":       func(x *Issuers) { slices.Reverse(x.Admission) },
+		"twice":       func(x *Issuers) { x.Admission[1] = x.Admission[0] },
+		"not live":    func(x *Issuers) { x.Admission[1].Recipe = [32]byte{3} },
+		"too many":    func(x *Issuers) { x.Admission = make([]AdmissionKeys, MaxAdmission+1) },
+	} {
+		m := issuers()
+		change(m.Issuers)
+		if _, err := m.Append(nil); !errors.Is(err, ErrManifest) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// Nothing may follow, and no extension comes twice.
+	at := bytes.Index(b, m.Issuers.Leader[:]) - 6
+	extension := b[at+2 : len(b)-2]
+	for _, more := range [][]byte{extension, {0, extensionWitnesses, 0, 0}} {
+		longer := append(bytes.Clone(b[:len(b)-2]), more...)
+		binary.BigEndian.PutUint16(longer[at:], uint16(len(extension)+len(more)))
+		if _, err := ReadManifest(append(longer, 0, 0)); !errors.Is(err, ErrManifest) {
+			t.Errorf("followed by %d bytes: %v", len(more), err)
+		}
+	}
+}
+
 func TestManifest(t *testing.T) {
 	for _, s := range suites {
 		m := testManifest(t, generate(t, 3, s), "https://relay.example/", "https://leader.example/v1/")
@@ -323,7 +395,7 @@ func TestManifest(t *testing.T) {
 				t.Fatalf("%d of %d bytes: %v", n, len(b), err)
 			}
 		}
-		for _, kind := range []byte{extensionIssuers, extensionWitnesses, 77} {
+		for _, kind := range []byte{0, extensionIssuers, extensionWitnesses, 77} { // empty ones
 			extended := append(bytes.Clone(b[:len(b)-4]), 0, 4, 0, kind, 0, 0, 0, 0)
 			if _, err := ReadManifest(extended); !errors.Is(err, ErrManifest) {
 				t.Errorf("extension %d: %v", kind, err)

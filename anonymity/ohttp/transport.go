@@ -22,6 +22,10 @@ import (
 // as long as the upload whose place it takes. It never leaves an encapsulated request.
 const MethodCover = "NOOP"
 
+// admissionField is the header field in which a device shows a token of the gateway's
+// (package admission).
+const admissionField = "starling-admission"
+
 // Reason is why relay or gateway refused a request; a closed set, fit for a metrics label.
 type Reason = door.Reason
 
@@ -81,7 +85,7 @@ const (
 //   - GET of a pinned URL is answered from the manifest, without network;
 //   - anything else fails with [*DirectError].
 //
-// Of a request only method, URL, content type and content go along. The response is the
+// Of a request only method, URL, content type, admission and content go along. The response is the
 // one that the gateway sealed; a refusal in the clear, which the relay could forge, is a
 // *[RefusedError]. Each round trip encapsulates anew and sends once. Safe for concurrent
 // use.
@@ -181,6 +185,9 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	message := &Request{Method: r.Method, Scheme: r.URL.Scheme, Authority: r.URL.Host, Path: r.URL.EscapedPath(), Content: body}
 	if media := r.Header.Get("Content-Type"); media != "" {
 		message.Header = []Field{{"content-type", media}}
+	}
+	if shown := r.Header.Get(admissionField); shown != "" {
+		message.Header = append(message.Header, Field{admissionField, shown})
 	}
 	if r.Method == MethodCover {
 		clear(message.Content) // the bytes of a report that is not sent are not sent

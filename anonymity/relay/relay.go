@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"path"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 const (
 	requestMedia  = "message/ohttp-req"
 	responseMedia = "message/ohttp-res"
+	bundleMedia   = "application/octet-stream" // as the log itself has it
 )
 
 // Limits bound what strangers can make a relay hold or do. Zero fields take the defaults.
@@ -79,8 +81,13 @@ type Options struct {
 	Gateway string
 	// Token is the bearer token that the gateway knows this relay by. Optional.
 	Token string
-	// Path is where the relay's one resource is; default "/".
+	// Path is where requests are sent to; default "/".
 	Path string
+	// Bundle is the transparency log's bundle as it was had last, nil where it was not had
+	// yet. With it a GET of [bundlePath] below Path answers with these bytes, the same for
+	// everybody, so that the log sees no device. It is not verified: devices do that.
+	// Optional; it must be safe for concurrent use.
+	Bundle func() []byte
 	// SenderOf is the address, as host:port, that a request comes from; default the
 	// connection's. Behind a proxy it is what the proxy says of it.
 	SenderOf func(*http.Request) string
@@ -143,6 +150,7 @@ type Relay struct {
 	rate    *rate
 	counts  map[door.Reason]*atomic.Uint64 // fixed after New
 	forward atomic.Uint64
+	bundles atomic.Uint64
 
 	unplaced atomic.Uint64
 	silent   atomic.Bool // the last request that went there got no usable answer
@@ -168,6 +176,8 @@ func New(o Options) (*Relay, error) {
 type Status struct {
 	// Forwarded requests were answered by the gateway, whatever it answered.
 	Forwarded uint64 `json:"forwarded"`
+	// Bundles of the transparency log were handed out.
+	Bundles uint64 `json:"bundles"`
 	// Refused requests by reason; the gateway's refusals are among them.
 	Refused map[string]uint64 `json:"refused"`
 	// Unplaced requests came without an address that can be read. They share one limit:
@@ -177,7 +187,7 @@ type Status struct {
 
 // Status counts since the start.
 func (r *Relay) Status() *Status {
-	s := &Status{Forwarded: r.forward.Load(), Refused: make(map[string]uint64), Unplaced: r.unplaced.Load()}
+	s := &Status{Forwarded: r.forward.Load(), Bundles: r.bundles.Load(), Refused: make(map[string]uint64), Unplaced: r.unplaced.Load()}
 	for reason, n := range r.counts {
 		if n := n.Load(); n > 0 {
 			s.Refused[string(reason)] = n
@@ -198,16 +208,25 @@ func (r *Relay) Trouble() error {
 func Busy(w http.ResponseWriter, _ *http.Request) { door.Refuse(w, door.Rate) }
 
 // Outcomes are the words that requests are counted under: a reason of their refusal, the
-// gateway's too, or that they were forwarded.
-func Outcomes() []string { return append(door.Labels(), forwarded) }
+// gateway's too, that they were forwarded, or that the log's bundle was handed out.
+func Outcomes() []string { return append(door.Labels(), forwarded, bundled) }
 
-// forwarded is a request that the gateway answered, whatever it answered.
-const forwarded = "forwarded"
+const (
+	// forwarded is a request that the gateway answered, whatever it answered.
+	forwarded = "forwarded"
+	bundled   = "bundle"
+)
+
+// bundlePath is where the transparency log's bundle is, below [Options.Path].
+const bundlePath = "bundle"
 
 // Outcome counts the requests of one of the [Outcomes] since the start.
 func (r *Relay) Outcome(word string) uint64 {
-	if word == forwarded {
+	switch word {
+	case forwarded:
 		return r.forward.Load()
+	case bundled:
+		return r.bundles.Load()
 	}
 	return r.counts[door.Reason(word)].Load()
 }
@@ -221,7 +240,7 @@ func (r *Relay) Outcome(word string) uint64 {
 // Step 5 of one report: from an encapsulated request with an address, to the same bytes
 // without one.
 func (r *Relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	answer, err := r.serve(w, req)
+	answer, media, err := r.serve(w, req)
 	if err != nil {
 		refusal := new(door.Error)
 		if !errors.As(err, &refusal) {
@@ -236,15 +255,19 @@ func (r *Relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	h := w.Header()
-	h.Set("Content-Type", responseMedia)
+	h.Set("Content-Type", media)
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusOK)
 	w.Write(answer)
 }
 
-func (r *Relay) serve(w http.ResponseWriter, req *http.Request) ([]byte, error) {
-	if err := door.Check(req, r.o.Path, requestMedia); err != nil {
-		return nil, err
+func (r *Relay) serve(w http.ResponseWriter, req *http.Request) (answer []byte, media string, err error) {
+	// Conditions and ranges in the request are ignored: they would say what a device has.
+	bundle := r.o.Bundle != nil && req.Method == http.MethodGet && req.URL.Path == path.Join(r.o.Path, bundlePath) && req.URL.RawQuery == ""
+	if !bundle {
+		if err := door.Check(req, r.o.Path, requestMedia); err != nil {
+			return nil, "", err
+		}
 	}
 	if r.rate != nil {
 		allowed, placed := r.rate.allow(r.o.SenderOf(req), r.o.Now())
@@ -252,22 +275,30 @@ func (r *Relay) serve(w http.ResponseWriter, req *http.Request) ([]byte, error) 
 			r.addressless()
 		}
 		if !allowed {
-			return nil, &door.Error{Reason: door.Rate}
+			return nil, "", &door.Error{Reason: door.Rate}
 		}
 	}
 	leave, err := r.door.Enter()
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer leave()
+	if bundle {
+		if answer = r.o.Bundle(); answer == nil {
+			return nil, "", &door.Error{Reason: door.Unreachable}
+		}
+		r.bundles.Add(1)
+		return answer, bundleMedia, nil
+	}
 	// The whole body first: the gateway never waits for a slow device, nor sees the
 	// rhythm in which one sends.
 	body, release, err := r.door.ReadBody(w, req)
 	defer release()
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return r.ask(req.Context(), body)
+	answer, err = r.ask(req.Context(), body)
+	return answer, responseMedia, err
 }
 
 // addressless counts a request whose sender's address cannot be read, and says so once.

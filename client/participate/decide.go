@@ -87,9 +87,6 @@ type Device struct {
 	Ledger *Ledger
 	// Attributes are what it declares to targeted recipes.
 	Attributes map[recipe.Attribute]string
-	// Log is asked about each recipe before it is considered: whether the transparency
-	// log holds it. Nil asks nobody.
-	Log func(recipe.ID) error
 
 	coin coin // nil is crypto/rand
 }
@@ -108,11 +105,6 @@ func (d *Device) Consider(ctx context.Context, o client.Options, now time.Time) 
 		}
 	}
 	id := recipe.ID(sha256.Sum256(append([]byte(recipe.IDDomain), b...)))
-	if err == nil && d.Log != nil {
-		if logged := d.Log(id); logged != nil {
-			err = &client.RefusedError{Reason: client.ReasonNotLogged, Err: logged}
-		}
-	}
 	var refused *client.RefusedError
 	if err != nil && (!errors.As(err, &refused) || refused.Reason == client.ReasonMalformed) {
 		return nil, err
@@ -195,8 +187,9 @@ func (d *Decision) Uploads() bool {
 // when it comes ([Device.Resume]). The package comment has the order of events.
 //
 // It fails with [ErrNotAsked], [ErrDecided], *[SeparationError], *[BudgetError],
-// [ErrLedger], *[ManifestError], *[client.ValueError], client.ErrWindow and as
-// [client.Client.Refresh] does, in each case before any coin was tossed.
+// [ErrLedger], *[ManifestError], *[client.ValueError], client.ErrWindow,
+// client.ErrNoCredentials and as [client.Client.Refresh] does, in each case before any coin
+// was tossed; without credentials of the round nothing is charged either.
 func (d *Device) Decide(ctx context.Context, p *Plan, v client.Value, t time.Time) (*Decision, error) {
 	c, r := p.o.Client, p.recipe
 	kind, err := d.ready(p, v)
@@ -218,6 +211,11 @@ func (d *Device) Decide(ctx context.Context, p *Plan, v client.Value, t time.Tim
 		return nil, client.ErrWindow
 	}
 	if err := p.fetch(ctx); err != nil {
+		return nil, err
+	}
+	if begin, err := r.TimePrecision.Begin(unit); err != nil {
+		return nil, fmt.Errorf("participate: time of the decision: %w", err)
+	} else if err := c.Creditable(begin); err != nil {
 		return nil, err
 	}
 	if err := d.Ledger.See(ctx, c.RecipeID(), p.checked.Bytes(), t); err != nil {

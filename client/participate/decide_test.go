@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/recipe"
@@ -269,6 +270,11 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
+// emptyLog is a log that holds nothing.
+type emptyLog struct{ ohttp.Source }
+
+func (emptyLog) Holds(recipe.ID) error { return errors.New("no inclusion proof") }
+
 // Consider writes down every recipe that can be named, and why it was refused.
 func TestConsider(t *testing.T) {
 	d := Device{Ledger: memory(t)}
@@ -293,8 +299,8 @@ func TestConsider(t *testing.T) {
 	if len(list) != 2 || list[0].Refused == "" || list[1].Refused == "" {
 		t.Errorf("entries %+v", list)
 	}
-	d.Log = func(recipe.ID) error { return errors.New("no inclusion proof") }
-	if _, err := d.Consider(t.Context(), client.Options{AnyKeys: true, Prover: account.Prover, Recipe: good}, now); !errors.As(err, &refused) || refused.Reason != client.ReasonNotLogged {
+	if _, err := d.Consider(t.Context(), client.Options{AnyKeys: true, Prover: account.Prover, Recipe: good, Log: emptyLog{}}, now); !errors.As(err, &refused) ||
+		refused.Reason != client.ReasonNotLogged {
 		t.Error(err)
 	}
 }

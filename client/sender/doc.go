@@ -11,4 +11,7 @@
 // (participate.Decision.Send), or where devices donate at a random time, in its slot, by
 // [Person.SendDue] or [Person.SendInTime]. A caller that says or returns anything after
 // Decide tells the coins, unless it is the same whatever they said.
+//
+// Where recipes count devices, a [Purse] has the credentials that these show
+// (client.Options.Credentials), and visits the attester for them.
 package sender

@@ -19,7 +19,8 @@ func backupCommand() *command {
 		short: "Copy the store of a leader or helper, which may run",
 		long: `DIR must be empty or not there. One that runs goes on meanwhile, and its backup is of one moment. The backup has counts, the ledger of releases, the results, and this server's share of the sums of
 open batches: keep those of leader and helper apart, as the servers are. It has no keys, and no reports that wait. For the cost of a
-restore see starling restore --help.`,
+restore see starling restore --help. With engine = "postgres" it makes none, and says what to type: PostgreSQL's own pg_dump copies the schema
+at one moment, and its pg_restore puts it back; starling restore --database is next then.`,
 		examples: [][2]string{
 			{"starling backup --out /backups/leader leader.toml", "a backup of the leader as it is now"},
 		},
@@ -33,6 +34,10 @@ restore see starling restore --help.`,
 				files, err := loadAggregators("backup", args)
 				if err != nil {
 					return err
+				}
+				if c := files[0].config; c.Engine == deploy.Postgres {
+					return failf(exitUsage, c.DumpCommand(*out),
+						"%s: what it has is in a database, whose own programs copy it, running or not, as a role that may read all", files[0].path)
 				}
 				m, err := backupRunning(ctx, files[0].config, *out)
 				if errors.Is(err, errStopped) {

@@ -141,11 +141,19 @@ func child(ctx context.Context, role dap.Role, config string) (*lab.Child, error
 		return nil, err
 	}
 	cmd := exec.Command(self, "serve", role.String(), config)
+	var said end
+	cmd.Stderr = &said
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
 	exited := make(chan error, 1)
-	go func() { exited <- cmd.Wait() }()
+	go func() {
+		err := cmd.Wait()
+		if why := said.fault(); err != nil && why != "" {
+			err = fmt.Errorf("%w: %s", err, why)
+		}
+		exited <- err
+	}()
 	stop := func() (int64, error) {
 		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			cmd.Process.Kill()
@@ -176,4 +184,31 @@ func child(ctx context.Context, role dap.Role, config string) (*lab.Child, error
 		case <-ticker.C:
 		}
 	}
+}
+
+// end keeps the end of what is written to it, at least endSize bytes where there are as many.
+type end []byte
+
+const endSize = 16 << 10
+
+func (e *end) Write(b []byte) (int, error) {
+	*e = append(*e, b...)
+	if len(*e) > 2*endSize {
+		*e = append((*e)[:0], (*e)[len(*e)-endSize:]...)
+	}
+	return len(b), nil
+}
+
+// fault is the error that a command ended with, or the last line that it wrote, if any.
+func (e *end) fault() (why string) {
+	for line := range strings.Lines(string(*e)) {
+		line = strings.TrimSpace(line)
+		if fault, ok := strings.CutPrefix(line, "starling: error: "); ok {
+			return fault
+		}
+		if line != "" {
+			why = line
+		}
+	}
+	return why
 }

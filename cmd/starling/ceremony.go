@@ -28,8 +28,9 @@ import (
 type ceremony struct {
 	second, token, previous *string
 	revision, tries         *uint
-	hold                    *time.Duration
+	hold, lead              *time.Duration
 	sign                    signFlags
+	issuers                 issuerFlags
 }
 
 // signFlags are what one party signs with.
@@ -51,13 +52,15 @@ func newCeremony(flags *flag.FlagSet) *ceremony {
 		revision: flags.Uint("revision", 0, "another manifest of --previous's epoch, the `N`th, in an emergency"),
 		tries:    flags.Uint("tries", ohttp.DefaultTries, "devices try `N` times at most"),
 		hold:     flags.Duration("hold", ohttp.DefaultHold, "the gateway keeps uploads for a `TIME` at most, as hold in gateway.toml: leader's and helper's keys live as long"),
+		lead:     flags.Duration("lead", 0, "begin a `TIME` from now at the earliest, in which devices visit for their credentials"),
 		sign:     newSignFlags(flags, "the gateway's"),
+		issuers:  newIssuerFlags(flags),
 	}
 }
 
 // given says whether a flag was, that means nothing without signing keys.
 func (c *ceremony) given() bool {
-	return *c.second != "" || *c.token != "" || *c.previous != "" || *c.revision != 0 || *c.sign.key != ""
+	return *c.second != "" || *c.token != "" || *c.previous != "" || *c.revision != 0 || *c.lead != 0 || *c.sign.key != "" || c.issuers.given()
 }
 
 // manifestFiles is what manifest new writes, and with what.
@@ -115,6 +118,11 @@ func (c *ceremony) window(d *keyset.Deployment, f *manifestFiles, now time.Time)
 			if ohttp.EpochAt(o.NotBefore, d.Epoch) != before.Epoch {
 				o.NotBefore = before.NotBefore // the window lies over the border of two epochs
 			}
+			if at := now.Add(*c.lead).UTC().Truncate(time.Second); *c.lead > 0 && o.NotBefore.Before(at) {
+				if o.NotBefore = at; ohttp.EpochAt(at, d.Epoch) != before.Epoch || !at.Before(o.NotAfter) {
+					return o, usageOf("manifest new", fmt.Errorf("--lead %v from now the epoch of --previous is over", *c.lead))
+				}
+			}
 			return o, nil
 		}
 		if o.NotBefore.Before(before.NotAfter) {
@@ -125,6 +133,9 @@ func (c *ceremony) window(d *keyset.Deployment, f *manifestFiles, now time.Time)
 		}
 	} else if o.Revision > 0 {
 		return o, usageOf("manifest new", errors.New("--revision needs --previous, the manifest that it takes the place of"))
+	}
+	if at := now.Add(*c.lead).UTC().Truncate(time.Second); o.NotBefore.Before(at) {
+		o.NotBefore = at
 	}
 	o.NotAfter = o.NotBefore.Add(d.Epoch)
 	if f.days > 0 && time.Duration(f.days)*24*time.Hour < d.Epoch {
@@ -140,8 +151,8 @@ const draftSuffix = ".draft"
 // A stop leaves a draft, and the same command goes on with that: a party that has signed
 // it signs nothing else in this epoch.
 func (c *ceremony) run(ctx context.Context, e *env, f manifestFiles, recipes []string) error {
-	if *c.revision > 1<<16-1 {
-		return usageOf("manifest new", errors.New("--revision wants 16 bits"))
+	if *c.revision > 1<<16-1 || *c.lead < 0 {
+		return usageOf("manifest new", errors.New("--revision wants 16 bits, and --lead is not negative"))
 	}
 	d, err := deploymentOf(recipes)
 	if err != nil {
@@ -191,10 +202,9 @@ func (c *ceremony) run(ctx context.Context, e *env, f manifestFiles, recipes []s
 			failed = unsigned(p.role.String(), err)
 		}
 	}
-	if *c.sign.key != "" && missing(signed.Gateway) {
-		if err := c.sign.run(m, signed.Gateway, d, f.key, *c.second); err != nil && failed == nil {
-			failed = err
-		}
+	// The gateway signs last: it signs one an epoch, and this one may be refused.
+	if failed == nil && *c.sign.key != "" && missing(signed.Gateway) {
+		failed = c.sign.run(m, signed.Gateway, d, f.key, *c.second)
 	}
 	if err := m.Verify(d.Roots); err != nil && failed == nil {
 		failed = failf(exitCheck, "--signing-key and --record sign for the gateway; starling manifest sign --help for who is not here", "%w", err)
@@ -229,6 +239,15 @@ func (c *ceremony) run(ctx context.Context, e *env, f manifestFiles, recipes []s
 func (c *ceremony) assemble(ctx context.Context, f manifestFiles, d *keyset.Deployment, token string) (*ohttp.Manifest, error) {
 	o, err := c.window(d, &f, time.Now())
 	if err != nil {
+		return nil, err
+	}
+	var attester signed.PublicKey
+	for _, r := range d.Recipes {
+		if r.Attester != (signed.PublicKey{}) {
+			attester = r.Attester
+		}
+	}
+	if o.Issuers, err = c.issuers.read(attester); err != nil {
 		return nil, err
 	}
 	files := []string{f.key}

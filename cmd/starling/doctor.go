@@ -150,6 +150,8 @@ func examine(ctx context.Context, f aggregatorFile) []finding {
 	s, err := readStatus(ctx, f.config.Local.Address)
 	stopped := errors.Is(err, errStopped)
 	switch {
+	case stopped && f.config.Engine == deploy.Postgres:
+		add("running", nil, "no; its database is looked at, as other processes have it", "")
 	case stopped:
 		add("running", nil, "no; so its store can be audited", "")
 		if !f.config.Used() {
@@ -186,8 +188,14 @@ func examine(ctx context.Context, f aggregatorFile) []finding {
 			if found, err := compared(&s.Tasks[i], s.Now); found != "" || err != nil {
 				add("agreement "+s.Tasks[i].ID, err, found, "starling why "+f.path+" says what to do about each")
 			}
+			if rate := s.Tasks[i].Rate; rate != nil {
+				add("rate "+s.Tasks[i].ID, unlikely(rate), rate.Words(), "starling why "+f.path)
+			}
 			add("task "+s.Tasks[i].ID, stuck(&s.Tasks[i]), kept(&s.Tasks[i]), "starling why "+f.path)
 		}
+	}
+	if f.config.Engine == deploy.Postgres {
+		all = append(all, examineDatabase(ctx, f, stopped)...)
 	}
 	asked := map[string]bool{}
 	for _, checked := range recipes {
@@ -210,6 +218,9 @@ func examine(ctx context.Context, f aggregatorFile) []finding {
 func standingFound(s *status.Status) (all []finding) {
 	for _, r := range s.Reasons() {
 		all = append(all, finding{Check: "state", Found: r.Blocks, Hint: r.Do})
+	}
+	if len(s.Quotas) > 0 {
+		all = append(all, finding{Check: "quotas", OK: true, Found: status.QuotaWords(s.Quotas)})
 	}
 	if s.NoiseKeys != nil {
 		all = append(all, finding{Check: "data keys", OK: true, Found: s.NoiseKeys.Words()})
@@ -328,6 +339,14 @@ func compared(t *status.Task, now time.Time) (found string, err error) {
 		why = append(why, s.Why)
 	}
 	return "", errors.New(strings.Join(why, "; "))
+}
+
+// unlikely is an error where the last batch is not what was to come.
+func unlikely(r *status.Rate) error {
+	if r.Verdict == status.AsExpected {
+		return nil
+	}
+	return errors.New(r.Words())
 }
 
 // stuck is an error where work of a task fails or was set aside, or the helper cannot be

@@ -127,7 +127,7 @@ func (p *people) types(commands []string) (said []string) {
 func freePair(t *testing.T) string {
 	t.Helper()
 	for range 100 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := deploy.ListenLoopback()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -283,7 +283,7 @@ func TestEveryPartysFile(t *testing.T) {
 		t.Errorf("refusing has left %q of %q", after, before)
 	}
 	bad := filepath.Join(dir, "bad.toml")
-	for _, text := range []string{"", "role = \"attester\"\n", "role = 7\n", "role\n"} {
+	for _, text := range []string{"", "role = \"somebody\"\n", "role = 7\n", "role\n"} {
 		if err := os.WriteFile(bad, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -24,10 +24,12 @@ import (
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/anonymity/gateway"
+	"github.com/starling-agg/starling/anonymity/tlog"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
+	"github.com/starling-agg/starling/signed"
 )
 
 // mistakes are command lines for every command that reads or writes something, without
@@ -35,12 +37,23 @@ import (
 // another kind or of another world; good files of the world stand by their names.
 // Commands that ask a party find nobody.
 var mistakes = map[string][]string{
-	"lab":                {"--keep recipe.starling/below", "--keep noise", "--keep secrets", "--rows 200 --out recipe.starling"},
-	"init":               {"leader --owner A --url https://l.example/ @", "--join @ --fingerprint 1 other", "--join new/invitations/leader.invitation --fingerprint 1 other"},
-	"serve leader":       {"--check @", "empty", "missing", "--check leader.toml"},
-	"serve helper":       {"--check @", "empty", "missing"},
-	"serve relay":        {"--check @", "empty", "missing"},
-	"serve gateway":      {"--check @", "empty", "missing"},
+	"lab":            {"--keep recipe.starling/below", "--keep noise", "--keep secrets", "--rows 200 --out recipe.starling"},
+	"init":           {"leader --owner A --url https://l.example/ @", "--join @ --fingerprint 1 other", "--join new/invitations/leader.invitation --fingerprint 1 other"},
+	"serve leader":   {"--check @", "empty", "missing", "--check leader.toml"},
+	"serve helper":   {"--check @", "empty", "missing"},
+	"serve relay":    {"--check @", "empty", "missing"},
+	"serve gateway":  {"--check @", "empty", "missing"},
+	"serve log":      {"--check @", "empty", "missing"},
+	"serve witness":  {"--check @", "empty", "missing"},
+	"serve attester": {"--check @", "empty", "missing"},
+	"attester codes": {"--count 3 --out @ --codes x", "--count 3 --out x --codes @", "--count 0 --out x --codes y"},
+	"key issuer":     {"--role leader --keys x --out y @", "--role leader --keys x --out y recipe.starling", "--role x --keys x --out y recipe.starling"},
+	"log key":        {"--name a --out @", "--name a+b --out x.key"},
+	"log add": {"--policy @ manifest.starling", "--policy log.policy @", "--policy log.policy manifest.starling", "--policy log.policy --withdraw @",
+		"--policy log.policy --signing-key @ recipe.starling", "--policy log.policy --cohort 3 --signing-key secrets/leader.online @", "--policy log.policy --cohort 3 leader.toml"},
+	"log show": {"--policy @ recipe.starling", "--policy log.policy @", "--policy log.policy"},
+	"log verify": {"--policy @ recipe.starling", "--policy log.policy --anchors anchors.starling @", "--policy log.policy --anchors @ recipe.starling", "--policy log.policy --proof @",
+		"--policy log.policy --anchors anchors.starling --all"},
 	"recipe plan":        {"--query histogram:4", "--query x --people 5 --within 1%"},
 	"recipe new":         {"--name A --query count --min-batch 100 --epsilon 1 --leader https://a.example/ --helper https://b.example/ @"},
 	"recipe again":       {"@ new.starling", "recipe.starling @"},
@@ -56,7 +69,18 @@ var mistakes = map[string][]string{
 	"manifest sign":      {"--as leader --signing-key @ --record r manifest.starling recipe.starling", "--as leader --signing-key secrets/leader.online --record @ manifest.starling recipe.starling"},
 	"manifest verify":    {"--anchors anchors.starling @ recipe.starling", "--anchors anchors.starling manifest.starling @", "--anchors @ manifest.starling recipe.starling"},
 	"manifest show":      {"@", "manifest.starling"},
-	"send": {"--max-epsilon 0.01 @ 1", "--any-keys recipe.starling 1", "--max-epsilon 0.01 --anchors @ recipe.starling 1",
+	"enrol": {"--anchors anchors.starling --credentials wallet --code @ counted.starling", "--anchors anchors.starling --credentials wallet --code code @",
+		"--anchors anchors.starling --credentials @ --code code counted.starling", "--anchors @ --credentials wallet --code code counted.starling",
+		"--anchors anchors.starling --credentials wallet --code code counted.starling", "--anchors anchors.starling --credentials wallet --stdin counted.starling",
+		"--credentials wallet counted.starling", "--code code counted.starling"},
+	"visit": {"--anchors anchors.starling --credentials wallet --policy witnessed.policy @", "--anchors anchors.starling --credentials wallet --policy @ logged.starling",
+		"--anchors anchors.starling --credentials wallet --policy witnessed.policy --bundle @ logged.starling", "--anchors anchors.starling --credentials @ --policy witnessed.policy logged.starling",
+		"--anchors anchors.starling --credentials wallet --policy witnessed.policy logged.starling", "--anchors anchors.starling --credentials wallet --policy witnessed.policy counted.starling",
+		"--anchors anchors.starling --credentials wallet --policy log.policy logged.starling", "--anchors anchors.starling --credentials wallet logged.starling",
+		"--wait --at-once --anchors anchors.starling --credentials wallet logged.starling", ""},
+	"send": {"--anchors anchors.starling --credentials wallet --policy witnessed.policy counted.starling yes", "--anchors anchors.starling --credentials wallet --policy witnessed.policy logged.starling yes",
+		"--anchors anchors.starling --credentials @ --policy witnessed.policy counted.starling yes", "--anchors anchors.starling --credentials wallet --policy @ counted.starling yes",
+		"--anchors anchors.starling --manifest manifest.starling counted.starling yes", "--anchors anchors.starling logged.starling yes", "--credentials wallet recipe.starling yes", "--max-epsilon 0.01 @ 1", "--any-keys recipe.starling 1", "--max-epsilon 0.01 --anchors @ recipe.starling 1",
 		"--max-epsilon 0.01 --anchors anchors.starling --manifest @ recipe.starling 1", "--anchors anchors.starling --csv @ --column a recipe.starling",
 		"--anchors anchors.starling --ledger noise --budget 1 --manifest manifest.starling recipe.starling 1"},
 	"budget":       {"@", "--recipe @ ledger"},
@@ -378,10 +402,33 @@ func brokenWorld(t *testing.T) *broken {
 	e := &env{stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard}
 	check(root().run(context.Background(), e, "", []string{"init", "leader", "--owner", "A", "--url", "https://l.example/", filepath.Join(w.dir, "new")}))
 
+	// Two more recipes: one counts devices, both stand in a log.
+	attester := signed.Generate()
+	for name, tokens := range map[string]*recipe.Tokens{"logged.starling": nil,
+		"counted.starling": {Attester: "http://127.0.0.1:1/", Key: attester.Public(), Attestation: recipe.Codes, MinCohort: 1}} {
+		r, err := account.New(account.Options{Name: "another", Query: recipe.Count{}, Leader: a.LeaderURL(), Helper: a.HelperURL(), MinBatch: 100,
+			Epsilon: recipe.Decimal{Coefficient: 1}, Relay: &recipe.Relay{URL: f.RelayURL(), Gateway: f.GatewayURL()}, ServerKeys: keys,
+			Log: &recipe.Log{Origin: "log.example"}, Tokens: tokens})
+		check(err)
+		_, err = writeRecipe(r, filepath.Join(w.dir, name))
+		check(err)
+	}
+	anchors, err := deploy.ReadAnchors(filepath.Join(w.dir, deploy.AnchorsFile))
+	check(err)
+	check(os.WriteFile(filepath.Join(w.dir, deploy.AnchorsFile), signed.MarshalAnchors(append(anchors.List(),
+		signed.Anchor{Name: "attester", Domain: "127.0.0.1", Key: attester.Public(), Owner: "A"})...), 0o600))
+	check(os.WriteFile(filepath.Join(w.dir, "code"), []byte("AAAA\n"), 0o600))
+
 	put := func(name string, b []byte) {
 		check(os.WriteFile(filepath.Join(w.dir, name), b, 0o600))
 		w.bad = append(w.bad, name)
 	}
+	log, err := tlog.Generate("log.example", tlog.Ed25519)
+	check(err)
+	check(os.WriteFile(filepath.Join(w.dir, "log.policy"), fmt.Appendf(nil, "log %s http://127.0.0.1:1/\nquorum none\n", log.Key()), 0o600))
+	witness, err := tlog.Generate("witness.example", tlog.CosignEd)
+	check(err)
+	check(os.WriteFile(filepath.Join(w.dir, "witnessed.policy"), fmt.Appendf(nil, "log %s http://127.0.0.1:1/\nwitness w %s\nquorum w\n", log.Key(), witness.Key()), 0o600))
 	check(os.Mkdir(filepath.Join(w.dir, "directory"), 0o700))
 	w.bad = append(w.bad, "missing", "recipe.starling/below", "directory")
 	put("empty", nil)

@@ -21,8 +21,8 @@ import (
 func keyCommand() *command {
 	return &command{
 		name:  "key",
-		short: "Make the keys of owners, the lines that devices know them by, a collector's key, what parties share, verification keys and tokens, and what wraps the keys of processes that share a database; wrap these again",
-		sub:   []*command{keyRootCommand(), keyOnlineCommand(), keyAnchorCommand(), keyCollectorCommand(), keyVerifyCommand(), keyTokenCommand(), keyWrappingCommand(), keyListCommand(), keyRewrapCommand()},
+		short: "Make the keys of owners, the lines that devices know them by, a collector's key, what parties share, verification keys and tokens, what wraps the keys of processes that share a database, and issuers' keys; wrap these again",
+		sub:   []*command{keyRootCommand(), keyOnlineCommand(), keyAnchorCommand(), keyCollectorCommand(), keyVerifyCommand(), keyTokenCommand(), keyWrappingCommand(), keyIssuerCommand(), keyListCommand(), keyRewrapCommand()},
 	}
 }
 
@@ -243,22 +243,34 @@ func readAnchors(path string) (*signed.Anchors, error) {
 type keyFlags struct {
 	anchors, leader, helper, gateway, collector *string
 	days                                        *uint
+	attester, attesterKey, log                  *string
+	cohort                                      *uint64
 }
 
 func newKeyFlags(flags *flag.FlagSet) *keyFlags {
 	return &keyFlags{
-		anchors:   flags.String("anchors", "", anchorsUsage),
-		leader:    flags.String("leader-key", "", "the leader's root key: its name among the anchors, or its digits: `KEY`"),
-		helper:    flags.String("helper-key", "", "the helper's root key: `KEY`"),
-		gateway:   flags.String("gateway-key", "", "the gateway's root key, with --relay: `KEY`"),
-		collector: flags.String("collector", "", "the collector's public HPKE key, to which results are sealed: a `FILE`"),
-		days:      flags.Uint("epoch-days", recipe.DefaultEpochLength/86400, "a manifest holds for `N` days"),
+		anchors:     flags.String("anchors", "", anchorsUsage),
+		leader:      flags.String("leader-key", "", "the leader's root key: its name among the anchors, or its digits: `KEY`"),
+		helper:      flags.String("helper-key", "", "the helper's root key: `KEY`"),
+		gateway:     flags.String("gateway-key", "", "the gateway's root key, with --relay: `KEY`"),
+		collector:   flags.String("collector", "", "the collector's public HPKE key, to which results are sealed: a `FILE`"),
+		days:        flags.Uint("epoch-days", recipe.DefaultEpochLength/86400, "a manifest holds for `N` days"),
+		attester:    flags.String("attester", "", "count devices: the `URL` of who vouches for them, which leader and helper each give a credential for every epoch"),
+		attesterKey: flags.String("attester-key", "", "the attester's root key: `KEY`"),
+		cohort:      flags.Uint64("min-cohort", recipe.DefaultCohort, "devices show credentials once `N` have some"),
+		log:         flags.String("log", "", "the transparency log that the recipe and all keys stand in, its origin: `NAME`"),
 	}
 }
 
 // set fills in the options' keys.
 func (f *keyFlags) set(o *account.Options) error {
+	if (*f.attester != "") != (*f.attesterKey != "") {
+		return usageOf("recipe new", errors.New("--attester and --attester-key go together"))
+	}
 	if *f.leader == "" && *f.helper == "" && *f.gateway == "" && *f.collector == "" {
+		if *f.attester != "" || *f.log != "" {
+			return usageOf("recipe new", errors.New("--attester and --log need --leader-key, --helper-key, --gateway-key, --collector and --relay"))
+		}
 		return nil
 	}
 	if *f.leader == "" || *f.helper == "" || *f.collector == "" || (*f.gateway != "") != (o.Relay != nil) {
@@ -273,11 +285,18 @@ func (f *keyFlags) set(o *account.Options) error {
 		return failf(exitInput, "--collector FILE is the collector's public key: starling key collector", "%s: %w", *f.collector, err)
 	}
 	k := &recipe.ServerKeys{Collector: hash, EpochLength: uint32(*f.days) * 86400}
+	if *f.attester != "" {
+		o.Tokens = &recipe.Tokens{Attester: *f.attester, Attestation: recipe.Codes, MinCohort: *f.cohort}
+	}
+	if *f.log != "" {
+		o.Log = &recipe.Log{Origin: *f.log}
+	}
+	var attester signed.PublicKey
 	var anchors *signed.Anchors
 	for _, x := range []struct {
 		text string
 		key  *signed.PublicKey
-	}{{*f.leader, &k.Leader}, {*f.helper, &k.Helper}, {*f.gateway, &k.Gateway}} {
+	}{{*f.leader, &k.Leader}, {*f.helper, &k.Helper}, {*f.gateway, &k.Gateway}, {*f.attesterKey, &attester}} {
 		if x.text == "" {
 			continue
 		}
@@ -299,6 +318,8 @@ func (f *keyFlags) set(o *account.Options) error {
 			return failf(exitInput, "starling key anchor --help", "no anchor has the name %q", x.text)
 		}
 	}
-	o.ServerKeys = k
+	if o.ServerKeys = k; o.Tokens != nil {
+		o.Tokens.Key = attester
+	}
 	return nil
 }

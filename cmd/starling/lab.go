@@ -20,7 +20,8 @@ It also writes a picture, starling-lab.png, and a table, starling-lab.csv.
 
 With --population the rows are resampled to so many devices, each of which decides by a secret coin whether to report, hides
 the count by dummies, and sends through a relay and a gateway. --recipe needles asks about a rare answer, which is then
-sampled more often, under cover. The measured error is printed beside its forecast.
+sampled more often, under cover. The measured error is printed beside its forecast. With --credentials all the recipe counts devices:
+each enrols at an attester, gets credentials of two issuers and shows them, and takes recipe and keys from a transparency log with two witnesses.
 
 With --recipe health each row gives its visits, at most 20, under one of four ratings of health, and proves that they add up to
 no more; neither number nor rating shows.
@@ -33,6 +34,7 @@ error of the running sums is printed beside its forecast.`,
 			{"starling lab", "about ten seconds on two cores"},
 			{"starling lab --malicious 200", "with 200 invalid reports among them, rejected by reason"},
 			{"starling lab --population 60000 --sampling 0.1", "secret coins, dummies, relay and gateway"},
+			{"starling lab --population 6000 --sampling 0.5 --credentials all", "each device counts once: attester, issuers, log and witnesses"},
 			{"starling lab --recipe needles", "importance sampling of a rare answer, with cover"},
 			{"starling lab --recipe health", "sums that one device moves by a proved bound, wherever it moves them"},
 			{"starling lab --recipe vector", "the mean of vectors with a proved norm"},
@@ -51,6 +53,7 @@ error of the running sums is printed beside its forecast.`,
 			sampling := flags.String("sampling", "", "the coins' probability `Q`, 0.1 if not given")
 			question := flags.String("recipe", "", "what is asked, visits, health, needles or vector: `NAME`")
 			rounds := flags.Int("rounds", 0, "collect `N` times from the population, or with --correlated, within the same epsilon in all")
+			credentials := flags.String("credentials", "", "have the recipe count devices and stand in a log; `WHO` enrols and shows credentials: all")
 			known := flags.Bool("known-sample", false, "for comparison: a known part of the population reports, without coins")
 			epsilon := flags.String("epsilon", "", "calibrate the noise to this `E`; 1 if not given, for vectors 8")
 			vectors := newVectorFlags(flags)
@@ -72,6 +75,10 @@ error of the running sums is printed beside its forecast.`,
 				o := lab.Options{
 					Frame:     lab.Frame{Keep: *keep, Out: *out, Precision: *precision, Progress: watch.show},
 					Malicious: *malicious, Rows: *rows, Population: *population, Recipe: *question, Rounds: *rounds, KnownSample: *known,
+					Credentials: *credentials == "all",
+				}
+				if *credentials != "" && *credentials != "all" {
+					return usageOf("lab", fmt.Errorf("--credentials: no %q; want all", *credentials))
 				}
 				if *epsilon != "" {
 					var err error

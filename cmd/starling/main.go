@@ -57,7 +57,7 @@ The result is a histogram, a count or a sum, with its error and a guarantee that
 			{"starling lab --keep DIR", "the same, and leave the deployment in DIR for the other commands"},
 		},
 		sub: []*command{
-			labCommand(), initCommand(), serveCommand(), recipeCommand(), keyCommand(), manifestCommand(), sendCommand(), budgetCommand(), statusCommand(), whyCommand(), taskCommand(), repairCommand(), backupCommand(), restoreCommand(), migrateCommand(), collectCommand(), checkCommand(), doctorCommand(), benchCommand(),
+			labCommand(), initCommand(), serveCommand(), recipeCommand(), keyCommand(), manifestCommand(), logCommand(), attesterCommand(), enrolCommand(), visitCommand(), sendCommand(), budgetCommand(), statusCommand(), whyCommand(), taskCommand(), repairCommand(), backupCommand(), restoreCommand(), migrateCommand(), collectCommand(), checkCommand(), doctorCommand(), benchCommand(),
 			accountCommand(), figuresCommand(),
 			versionCommand(), licensesCommand(),
 		},

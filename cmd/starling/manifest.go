@@ -45,7 +45,8 @@ at most.
 Where the recipes name signing keys, leader and helper sign the manifest for who brings --token, and the gateway's owner with
 --signing-key. Until all three have, there is a draft, FILE.draft, with which the same command goes on, and which others sign
 by starling manifest sign. Each signs one manifest an epoch, and none by which devices would still try when their round is released. It holds for one epoch of the recipes', from now or from the end
-of --previous on. Name all recipes of the deployment: devices answer no other.`,
+of --previous on. Where recipes count devices, these visit for their credentials before it begins: a first one, or a --revision, has them do so in its
+--lead. Name all recipes of the deployment: devices answer no other.`,
 		examples: [][2]string{
 			{"starling manifest new --relay https://relay.example/ --key gateway.key --out manifest.starling recipe.starling", "for a week"},
 			{"starling manifest new --relay https://relay.example/ --id 2 --key epochs/2.key --out epochs/2.manifest recipe.starling",

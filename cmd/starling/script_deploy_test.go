@@ -16,16 +16,20 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 )
 
 // deployment makes a deployment that counts, as starling lab --keep does, and runs nothing.
+// One that is owned has three owners who vouch for its keys, and a manifest that they have
+// signed.
 func deployment(ts *testscript.TestScript, neg bool, args []string) {
-	front := len(args) == 2 && args[0] == "--relay"
+	owned := len(args) == 2 && args[0] == "--owned"
+	front := len(args) == 2 && args[0] == "--relay" || owned
 	if neg || len(args) != 1 && !front {
-		ts.Fatalf("usage: deployment [--relay] DIR")
+		ts.Fatalf("usage: deployment [--relay | --owned] DIR")
 	}
 	dir := ts.MkAbs(args[len(args)-1])
 	a, err := deploy.Loopback()
@@ -40,9 +44,20 @@ func deployment(ts *testscript.TestScript, neg bool, args []string) {
 		defer f.Close()
 		o.Relay = &recipe.Relay{URL: f.RelayURL(), Gateway: f.GatewayURL()}
 	}
+	var owners *deploy.Owners
+	if owned {
+		owners, err = deploy.NewOwners()
+		ts.Check(err)
+		o.ServerKeys, err = owners.ServerKeys(true)
+		ts.Check(err)
+	}
 	r, err := account.New(o)
 	ts.Check(err)
-	ts.Check(deploy.Create(dir, r, a))
+	if owned {
+		ts.Check(deploy.CreateFor(dir, r, a, owners))
+	} else {
+		ts.Check(deploy.Create(dir, r, a))
+	}
 	if front {
 		ts.Check(deploy.CreateFront(dir, r, f, time.Now(), 20*time.Millisecond))
 	}
@@ -98,4 +113,15 @@ func waitMetrics(ts *testscript.TestScript, neg bool, args []string) {
 	want, err := regexp.Compile("(?m)" + args[1])
 	ts.Check(err)
 	poll(ts, args[0], "/metrics", want)
+}
+
+// begin waits until a manifest holds: the parties in other processes go by the clock on the
+// wall.
+func begin(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: begin MANIFEST")
+	}
+	m, err := ohttp.ReadManifest([]byte(ts.ReadFile(args[0])))
+	ts.Check(err)
+	<-time.After(time.Until(m.NotBefore))
 }

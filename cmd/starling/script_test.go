@@ -63,9 +63,10 @@ var patient = map[string]string{
 // wants the exit code N; `wait-for CONFIG...` waits until the parties are ready;
 // `free-ports NAME...` sets variables to addresses; `fill FILE...` puts variables into
 // files; `decide DIR RECIPE ROUND` charges a device's ledger; `flip FILE` and `cut FILE`
-// change the last bit and drop the last byte of a file. `deployment [--relay] DIR` makes a
-// deployment, `certificates DIR` certificates; `wait-metrics CONFIG REGEXP` and
-// `wait-status CONFIG REGEXP` wait until what a party shows matches.
+// change the last bit and drop the last byte of a file. `deployment [--relay | --owned] DIR` makes
+// a deployment, `certificates DIR` certificates; `wait-metrics CONFIG REGEXP` and
+// `wait-status CONFIG REGEXP` wait until what a party shows matches, and `begin MANIFEST` until
+// its epoch has begun.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("testdata", "script", "*.txt"))
 	if err != nil {
@@ -91,6 +92,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exit": exitCode, "wait-for": waitFor, "wait-status": waitStatus, "free-ports": freePorts, "fill": fill, "decide": decide,
 			"flip": flip, "cut": cut, "deployment": deployment, "certificates": certificates, "wait-metrics": waitMetrics,
+			"begin": begin,
 		},
 	})
 }
@@ -129,6 +131,26 @@ func localAddress(path string) (service.Address, error) {
 		}
 		return c.Local.Address, nil
 	}
+	switch is, _ := deploy.RoleOf(path); is { // what is wrong with it is said below
+	case deploy.LogRole:
+		c, err := deploy.LoadLog(path)
+		if err != nil {
+			return "", err
+		}
+		return c.Local.Address, nil
+	case deploy.WitnessRole:
+		c, err := deploy.LoadWitness(path)
+		if err != nil {
+			return "", err
+		}
+		return c.Local.Address, nil
+	case deploy.AttesterRole:
+		c, err := deploy.LoadAttester(path)
+		if err != nil {
+			return "", err
+		}
+		return c.Local.Address, nil
+	}
 	role := dap.RoleLeader
 	if filepath.Base(path) == deploy.HelperFile {
 		role = dap.RoleHelper
@@ -145,7 +167,7 @@ func localAddress(path string) (service.Address, error) {
 func freePorts(ts *testscript.TestScript, neg bool, args []string) {
 	var open []net.Listener
 	for _, name := range args {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := deploy.ListenLoopback()
 		ts.Check(err)
 		open = append(open, l)
 		ts.Setenv(name, l.Addr().String())

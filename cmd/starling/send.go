@@ -25,7 +25,7 @@ import (
 
 func sendCommand() *command {
 	return &command{
-		name: "send", args: "[--csv FILE --column NAME [--unit COLUMN] | --stdin | --simulate N | --no-answer] [--manifest FILE] [--ledger DIR --budget E] [--json] RECIPE [VALUE...]",
+		name: "send", args: "[--csv FILE --column NAME [--unit COLUMN] | --stdin | --simulate N | --no-answer] [--manifest FILE] [--credentials DIR --policy FILE] [--ledger DIR --budget E] [--json] RECIPE [VALUE...]",
 		short: "Answer a recipe as devices do: split, seal and upload",
 		long: `Each value becomes one report of its own. A value is yes or no for a count, a number for a sum or a mean, a bucket
 for a histogram, by its name or from 0, and numbers with commas between them for vectors.
@@ -33,6 +33,8 @@ Rows of a CSV file with the same value in --unit's column are records of one uni
 recipe says; with --unit - each row is a unit. --person names the column of persons: one with more units than the recipe says is refused.
 With --manifest everything goes through the relay that the manifest names, each report by itself. The gateway behind it
 answers that it has a report; what the leader makes of it, its operator sees in starling status.
+A recipe that counts devices has one report a round of each, with --credentials, which starling enrol and starling visit fill. The manifest of one that names a log is
+what starling visit saw there last.
 The certificate in the recipe's file is checked first; a guarantee that it does not prove, or that is weaker than --max-epsilon, is refused.
 ` + sendCoinsHelp,
 		examples: [][2]string{
@@ -56,6 +58,8 @@ The certificate in the recipe's file is checked first; a guarantee that it does 
 			manifest := flags.String("manifest", "", "send through the relay of this manifest `FILE`")
 			anchors := flags.String("anchors", "", anchorsUsage)
 			anyKeys := flags.Bool("any-keys", false, "take part although the recipe names no signing keys: whoever answers for its servers can read the answer")
+			dir := flags.String("credentials", "", "the directory `DIR` of the device's credentials and of what it has seen of the log, where the recipe counts devices or names a log")
+			policy := flags.String("policy", "", "the log that the recipe names, its witnesses and which of them must have signed, a `FILE`")
 			coins := newCoinSend(flags)
 			return func(ctx context.Context, e *env, args []string) error {
 				if len(args) == 0 {
@@ -99,13 +103,16 @@ The certificate in the recipe's file is checked first; a guarantee that it does 
 					}
 					values = []client.Value{one}
 				}
-				x := &sending{flags: coins, file: args[0], recipe: r, options: sender.Options{Client: o}, asJSON: *asJSON}
+				x := &sending{flags: coins, file: args[0], recipe: r, options: sender.Options{Client: o}, credentials: *dir, asJSON: *asJSON}
 				if *manifest != "" {
 					m, err := readManifest(*manifest)
 					if err != nil {
 						return err
 					}
 					x.options.Manifest = ohttp.Pin(m)
+				}
+				if err := x.openPurse(*policy, *anchors, len(values), *simulate != 0); err != nil {
+					return err
 				}
 				if r.Sampled() || coins.given() {
 					if err := x.validate(len(values), *simulate != 0); err != nil {
@@ -150,13 +157,18 @@ type sending struct {
 	options sender.Options
 	file    string
 	recipe  *recipe.Recipe
-	asJSON  bool
+	// credentials is the directory of the device's; empty where the recipe counts none.
+	credentials string
+	asJSON      bool
 }
 
 // many sends answers of people of whom nothing is remembered here. Units is what became
 // of a table's records, if there was one; people are warned unless they are made up.
 func (x *sending) many(ctx context.Context, e *env, values []client.Value, units *answer.Tally, people bool) error {
 	s, err := sender.New(x.options)
+	if ofTheLog(err) {
+		return x.unlogged(err)
+	}
 	if refused := new(client.RefusedError); errors.As(err, &refused) || distrusted(err) {
 		return &failure{exitCheck, err, cmp.Or(hintOfTrust(err), "starling recipe show "+x.file)}
 	} else if err != nil {
@@ -180,6 +192,10 @@ func (x *sending) unsent(ctx context.Context, err error) error {
 		return &failure{exitInterrupted, err, x.unanswered()}
 	case distrusted(err):
 		return &failure{exitCheck, err, cmp.Or(hintOfTrust(err), "starling recipe show "+x.file)}
+	case errors.Is(err, client.ErrNoCredentials):
+		return x.sitsOut(err)
+	case ofTheLog(err):
+		return x.unlogged(err)
 	case errors.Is(err, client.ErrWindow):
 		return &failure{exitCheck, err, "starling recipe show " + x.file + " says when it is answered: wait, or get the recipe that follows it"}
 	case errors.As(err, new(*client.ValueError)):

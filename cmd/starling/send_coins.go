@@ -177,6 +177,10 @@ func (x *sending) refusal(ctx context.Context, err error) error {
 	case errors.Is(err, participate.ErrLedger):
 		return &failure{exitCheck, err, "do not delete it: an empty ledger would forget what is spent. Put the newest copies of ledger, charged and draws back into " +
 			*x.flags.ledger + ", all of one time; if they are gone for good, this device sends nothing any more under the recipes that it knew (docs/recovery.md)"}
+	case errors.Is(err, client.ErrNoCredentials):
+		return x.sitsOut(err)
+	case ofTheLog(err):
+		return x.unlogged(err)
 	case errors.Is(err, participate.ErrDecided):
 		return &failure{exitNotYet, err, "a round is decided once; send again in the next: starling budget --recipe " + x.file + " " + *x.flags.ledger}
 	case errors.Is(err, participate.ErrTooSoon):

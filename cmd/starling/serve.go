@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -16,8 +17,8 @@ import (
 func serveCommand() *command {
 	return &command{
 		name:  "serve",
-		short: "Run a leader, a helper, a relay or a gateway until SIGTERM",
-		sub:   []*command{serveRole(dap.RoleLeader), serveRole(dap.RoleHelper), serveRelay(), serveGateway()},
+		short: "Run a leader, a helper, a relay, a gateway, a transparency log or a witness until SIGTERM",
+		sub:   []*command{serveRole(dap.RoleLeader), serveRole(dap.RoleHelper), serveRelay(), serveGateway(), serveLog(), serveWitness(), serveAttester()},
 	}
 }
 
@@ -40,8 +41,12 @@ func serveRole(role dap.Role) *command {
 		if err != nil {
 			return nil, err
 		}
+		holds := counted(len(config.Tasks), "task", "tasks")
+		if n := len(config.Tenants); n > 0 {
+			holds += ", " + counted(n, "tenant", "tenants")
+		}
 		return &server{
-			check: config.Check, holds: counted(len(config.Tasks), "task", "tasks"),
+			check: func() error { return errors.Join(config.Serves(), config.Check()) }, holds: holds,
 			fields: map[string]any{"tasks": len(config.Tasks)}, level: config.Log.Level,
 			parts: func(log *slog.Logger) ([]service.Part, error) { return config.Parts(log, deploy.Listeners{}), nil },
 		}, nil
@@ -66,6 +71,25 @@ targets = [{ url = "http://127.0.0.1:8000/" }] # the leader, as starling manifes
 address = "127.0.0.1:8002"         # where the relay comes
 [local]
 address = "127.0.0.1:9002"         # for the operator: /readyz /statusz /metrics`
+
+	logExample = `role = "log"
+data = "log"                       # directory of the entries
+key = "log.key"                    # starling log key --name log.example --out log.key
+policy = "log.policy"              # what devices have: log, witnesses, quorum; docs/log.md
+anchors = "anchors.starling"       # the owners who may have something logged
+[public]
+address = "127.0.0.1:8003"         # where everybody comes
+[local]
+address = "127.0.0.1:9003"         # for the operator: /readyz /statusz /metrics`
+
+	witnessExample = `role = "witness"
+data = "witness"                   # directory of what was signed; never put it back
+key = "witness.key"                # starling log key --witness --name witness.example --out witness.key
+logs = ["KEY"]                     # the logs that are followed, as their policies name them
+[public]
+address = "127.0.0.1:8004"         # where logs come
+[local]
+address = "127.0.0.1:9004"         # for the operator: /readyz /statusz /metrics`
 )
 
 func serveRelay() *command {
@@ -103,6 +127,43 @@ func serveGateway() *command {
 	})
 }
 
+func serveLog() *command {
+	const what = "keeps what owners have signed, recipes and keys, so that everybody sees the same, and shows only what its witnesses have signed too"
+	return serveParty("log", what, logExample, func(path string) (*server, error) {
+		config, err := deploy.LoadLog(path)
+		if err != nil {
+			return nil, err
+		}
+		return &server{
+			check: config.Check, holds: "a transparency log", level: config.Log.Level,
+			parts: func(log *slog.Logger) ([]service.Part, error) { return config.Parts(log, deploy.Listeners{}), nil },
+		}, nil
+	})
+}
+
+func serveWitness() *command {
+	const what = "signs what logs show, if it continues what they have shown before; anybody can run one"
+	return serveParty("witness", what, witnessExample, func(path string) (*server, error) {
+		config, err := deploy.LoadWitness(path)
+		if err != nil {
+			return nil, err
+		}
+		return &server{
+			check: config.Check, holds: "it follows " + counted(len(config.Logs), "log", "logs"), level: config.Log.Level,
+			fields: map[string]any{"logs": len(config.Logs)},
+			parts:  func(log *slog.Logger) ([]service.Part, error) { return config.Parts(log, deploy.Listeners{}), nil },
+		}, nil
+	})
+}
+
+// withArticle is a party in words.
+func withArticle(name string) string {
+	if strings.ContainsRune("aeiou", rune(name[0])) {
+		return "an " + name
+	}
+	return "a " + name
+}
+
 // serveParty is the command that runs one party. example is a configuration; without one,
 // the lab makes it.
 func serveParty(name, what, example string, load func(path string) (*server, error)) *command {
@@ -113,7 +174,7 @@ func serveParty(name, what, example string, load func(path string) (*server, err
 	}
 	return &command{
 		name: name, args: "[--check] [CONFIG]",
-		short: "Run a " + name,
+		short: "Run " + withArticle(name),
 		long: fmt.Sprintf(`The %s %s.
 CONFIG is a TOML file, ./%s.toml if none is named. Logs go to stderr, one JSON object a line; SIGTERM drains and exits 0.%s`, name, what, name, shown),
 		examples: [][2]string{

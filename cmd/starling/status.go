@@ -288,6 +288,12 @@ func writeStatus(w io.Writer, s *status.Status) {
 		for _, b := range t.Stops {
 			fmt.Fprintf(w, "  stopped    %s: %s\n", strings.Join(b.Stops, ", "), b.Why)
 		}
+		if t.Rate != nil {
+			fmt.Fprintf(w, "  last batch %s\n", t.Rate.Words())
+		}
+		for _, h := range t.Held {
+			fmt.Fprintf(w, "  held       %s\n", h.Why())
+		}
 		for _, b := range t.Batches {
 			name := b.ID
 			if name == "" && t.TimePrecision > 0 {
@@ -303,7 +309,11 @@ func writeStatus(w io.Writer, s *status.Status) {
 		fmt.Fprintf(w, "%s, lost: %s\n", s.Role, s.Lost.Why())
 	}
 	writeReasons(w, "requests", s.RefusedRequests)
+	writeReplicas(w, s)
 	writeKeys(w, s)
+	if len(s.Quotas) > 0 {
+		fmt.Fprintf(w, "%s, quotas: %s\n", s.Role, status.QuotaWords(s.Quotas))
+	}
 	if s.NoiseKeys != nil {
 		fmt.Fprintf(w, "%s, data keys: %s\n", s.Role, s.NoiseKeys.Words())
 	}

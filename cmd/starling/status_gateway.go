@@ -85,6 +85,7 @@ func writeGateway(w io.Writer, s *gateway.Status) {
 	if s.Unknown > 0 {
 		fmt.Fprintf(w, "  unknown    %s of them are of tasks that the leader says it has not\n", n(uint64(s.Unknown)))
 	}
+	writeReasons(w, "tokens", s.Admission)
 	writeReasons(w, "lost", s.Lost)
 	writeReasons(w, "verdict", s.Verdicts)
 	writeReasons(w, "refused", s.Refused)

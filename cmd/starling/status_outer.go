@@ -42,6 +42,24 @@ func loadOuter(command string, args []string) (all []outer, rest []string, err e
 				return nil, nil, ofInput(err, "starling serve relay --help shows a configuration to begin with")
 			}
 			o = outerRelay(path, c)
+		case deploy.LogRole:
+			c, err := deploy.LoadLog(path)
+			if err != nil {
+				return nil, nil, ofInput(err, "starling serve log --help shows a configuration to begin with")
+			}
+			o = outerLog(path, c)
+		case deploy.WitnessRole:
+			c, err := deploy.LoadWitness(path)
+			if err != nil {
+				return nil, nil, ofInput(err, "starling serve witness --help shows a configuration to begin with")
+			}
+			o = outerWitness(path, c)
+		case deploy.AttesterRole:
+			c, err := deploy.LoadAttester(path)
+			if err != nil {
+				return nil, nil, ofInput(err, "starling serve attester --help shows a configuration to begin with")
+			}
+			o = outerAttester(path, c)
 		case deploy.CollectorRole:
 			c, err := deploy.LoadCollector(path)
 			if err != nil {
@@ -226,6 +244,8 @@ func readyHint(code string) string {
 		return "make room on the disk; it goes on by itself"
 	case service.ReasonBacklog:
 		return "wait, or see to the helper; it goes on by itself"
+	case service.ReasonQuota:
+		return "starling why says what is used up, and what makes place"
 	case service.ReasonConnections:
 		return "see starling_connections_shed_total; max_connections and max_per_address are the limits"
 	case service.ReasonPeer:

@@ -312,29 +312,42 @@ func listed(t *status.Registered) string {
 
 func taskClose() *command {
 	return &command{
-		name: "close", args: "--task ID --reason TEXT [--json] [CONFIG]",
+		name: "close", args: "--task ID --reason TEXT [--drop] [--json] [CONFIG]",
 		short: "End a task of a leader or helper for new reports, for good",
 		long: `Uploads are refused from then on. Acknowledged reports are verified all the same, and batches that have their minimum can be
 collected until the task is retired. Closed at one of the two, it is closed at the other when they compare themselves next, with the same
-reason. A task that was closed never opens: make its recipe again instead.`,
+reason. A task that was closed never opens: make its recipe again instead.
+
+With --drop, at a leader, reports that wait are not verified but given up: they count as report_dropped, and nobody ever sees them. Those that
+the helper was asked about end with its answer. A task that is closed already is taken too, and where the command fails, type it
+again.`,
 		examples: [][2]string{
 			{`starling task close --task ID --reason "the study is over" leader.toml`, "as starling task list prints the ID"},
 			{`starling task close --task ID --reason "the office withdraws" helper.toml`, "at the other of the two"},
+			{`starling task close --task ID --reason "asked by mistake" --drop leader.toml`, "no further report is verified"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			c := status.Closing{By: whoami()}
 			flags.StringVar(&c.Task, "task", "", "the task's `ID`, as starling task list prints it")
 			flags.StringVar(&c.Why, "reason", "", "why, in `TEXT`")
+			drop := flags.Bool("drop", false, "give up the reports that wait, at the leader")
 			asJSON := flags.Bool("json", false, "print one JSON object")
 			return func(ctx context.Context, e *env, args []string) error {
 				f, err := oneAggregator("close", args)
 				if err != nil {
 					return err
 				}
+				if *drop && f.config.Role == dap.RoleHelper {
+					return failf(exitUsage, "starling task close --drop at the leader", "--drop is for a leader: a helper keeps no reports that wait")
+				}
 				if c.Task == "" || c.Why == "" {
 					return failf(exitUsage, "starling task list "+f.path+" prints the tasks' ids", "--task and --reason are needed")
 				}
-				done, err := instruct(ctx, f, status.CloseTaskPath, c, func() (status.Closed, error) { return f.config.CloseTask(ctx, &c) })
+				path, stopped := status.CloseTaskPath, f.config.CloseTask
+				if *drop {
+					path, stopped = status.GiveUpTaskPath, f.config.GiveUpTask
+				}
+				done, err := instruct(ctx, f, path, c, func() (status.Closed, error) { return stopped(ctx, &c) })
 				if err != nil {
 					return ofRegistry(err, "starling task list "+f.path)
 				}
@@ -345,6 +358,9 @@ reason. A task that was closed never opens: make its recipe again instead.`,
 				if f.config.Role == dap.RoleHelper {
 					fmt.Fprintln(e.stdout, "its leader closes it too when the two compare themselves next; jobs of what it has acknowledged are taken until then and after")
 					return nil
+				}
+				if *drop {
+					fmt.Fprintf(e.stdout, "%s given up, which count as report_dropped\n", counted(int(done.Dropped), "report", "reports"))
 				}
 				fmt.Fprintf(e.stdout, "%s to be verified, %s that can be collected, %s in batches below their minimum\n",
 					counted(int(done.Waiting), "report", "reports"), counted(int(done.Ready), "report", "reports"), counted(int(done.Short), "report", "reports"))

@@ -16,7 +16,9 @@ import (
 	"github.com/starling-agg/starling/aggregator/backup"
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/anonymity/gateway"
+	"github.com/starling-agg/starling/anonymity/logserver"
 	"github.com/starling-agg/starling/anonymity/ohttp"
+	"github.com/starling-agg/starling/anonymity/witness"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/service"
@@ -155,6 +157,8 @@ func classify(err error) (code int, hint string) {
 	var store *aggregator.StoreError
 	var state *gateway.StateError
 	var role *deploy.RoleError
+	var tenant *deploy.TenantError
+	var forked *logserver.StateError
 	var missing *deploy.NotJoinedError
 	var asked *deploy.StateError
 	var imported *deploy.ImportError
@@ -165,6 +169,8 @@ func classify(err error) (code int, hint string) {
 		return exitInput, fmt.Sprintf("starling init --join %s%s --fingerprint F %s", missing.Role, deploy.InvitationSuffix, missing.Dir)
 	case errors.As(err, &role):
 		return exitInput, fmt.Sprintf("name the %s's file; starling doctor %s looks at this one", role.Want, role.File)
+	case errors.As(err, &tenant):
+		return exitInput, "start the file whose [[tenants]] names this one; status, why, doctor and task are given this one"
 	case errors.As(err, &sending):
 		return exitCheck, hintOfSending(sending)
 	case errors.As(err, &config):
@@ -182,6 +188,10 @@ func classify(err error) (code int, hint string) {
 		return exitFailed, state.Remedy()
 	case errors.As(err, &asked):
 		return exitFailed, asked.Remedy()
+	case errors.As(err, &forked):
+		return exitFailed, "put both directories of the log back as they were last, not the older copy: docs/log.md; a log whose entries are lost begins anew under another key"
+	case errors.Is(err, witness.ErrState):
+		return exitFailed, "put the witness's directory back as it was last; where it is lost, begin anew under another key: docs/log.md"
 	case errors.Is(err, gateway.ErrRetired):
 		return exitFailed, "a key that was in use and then was not has forgotten what it opened: take it out of the configuration, and make a new one with starling manifest new"
 	case errors.Is(err, backup.ErrDataKeys):

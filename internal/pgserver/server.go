@@ -60,10 +60,29 @@ func New(sync bool, settings ...string) (s *Server, err error) {
 	if !sync { // nor is asked to wait for a disk, unless a transaction does ask
 		s.args = append(s.args, "-c", "fsync=off", "-c", "full_page_writes=off", "-c", "synchronous_commit=off")
 	}
+	s.Set(settings...)
+	return s, nil
+}
+
+// Set gives a server that is not started yet settings more, each as name=value.
+func (s *Server) Set(settings ...string) {
 	for _, set := range settings {
 		s.args = append(s.args, "-c", set)
 	}
-	return s, nil
+}
+
+// Put writes a file beside the server's that only the server reads, and returns its path.
+func (s *Server) Put(name string, content []byte) (path string, err error) {
+	path = filepath.Join(s.Dir, name)
+	if err = os.WriteFile(path, content, 0o600); err == nil {
+		if who := other(); who != nil {
+			err = os.Chown(path, int(who.Uid), int(who.Gid))
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("pgserver: %w", err)
+	}
+	return path, nil
 }
 
 // program is where a program of PostgreSQL's is: on the PATH, or where Debian has the newest.

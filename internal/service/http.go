@@ -267,16 +267,16 @@ func (l Local) handler(stopping context.Context) http.Handler {
 // and nothing else. routes are the patterns of the handler's [http.ServeMux]; others
 // count as "other". A panic becomes status 500 and an event that names where it happened.
 func Observe(next http.Handler, log *slog.Logger, m *Metrics, routes []string) http.Handler {
-	return observe(next, log, true, m, routes)
+	return observe(next, log, true, m, "", routes)
 }
 
 // Measure is Observe for handlers that write an event a request themselves: it logs
-// panics alone.
-func Measure(next http.Handler, log *slog.Logger, m *Metrics, routes []string) http.Handler {
-	return observe(next, log, false, m, routes)
+// panics alone. base stands before the paths of the handler's patterns, and not in routes.
+func Measure(next http.Handler, log *slog.Logger, m *Metrics, base string, routes []string) http.Handler {
+	return observe(next, log, false, m, base, routes)
 }
 
-func observe(next http.Handler, log *slog.Logger, events bool, m *Metrics, routes []string) http.Handler {
+func observe(next http.Handler, log *slog.Logger, events bool, m *Metrics, base string, routes []string) http.Handler {
 	route := Label{Name: "route", Values: routes}
 	class := Label{Name: "class", Values: []string{"1xx", "2xx", "3xx", "4xx", "5xx"}, Only: true}
 	seconds := m.Histogram("starling_http_request_seconds", "Time to answer a request.",
@@ -284,9 +284,10 @@ func observe(next http.Handler, log *slog.Logger, events bool, m *Metrics, route
 	requests := m.Counter("starling_http_requests_total", "Requests answered, by the class of the status.", route, class)
 	in := m.Counter("starling_http_request_bytes_total", "Bytes of request bodies read.", route)
 	out := m.Counter("starling_http_response_bytes_total", "Bytes of response bodies written.", route)
-	known := make(map[string]bool, len(routes))
+	known := make(map[string]string, len(routes))
 	for _, r := range routes {
-		known[r] = true
+		method, path, _ := strings.Cut(r, " ")
+		known[method+" "+base+path] = r
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
@@ -311,8 +312,8 @@ func observe(next http.Handler, log *slog.Logger, events bool, m *Metrics, route
 			if rec.status == 0 {
 				rec.status = http.StatusOK
 			}
-			name := r.Pattern
-			if !known[name] {
+			name, ok := known[r.Pattern]
+			if !ok {
 				name = other
 			}
 			took, status := time.Since(start), strconv.Itoa(rec.status/100)+"xx"

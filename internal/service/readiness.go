@@ -37,6 +37,7 @@ const (
 	ReasonStore       = "store"       // its store or a log is damaged, halted or does not answer
 	ReasonDisk        = "disk"        // its disk has no room
 	ReasonBacklog     = "backlog"     // too much that was taken waits
+	ReasonQuota       = "quota"       // it has as much as it may have of a machine that it shares
 	ReasonConnections = "connections" // all connections are taken by requests under way
 	ReasonPeer        = "peer"        // who it works with does not answer
 	ReasonHeld        = "held"        // something waits for its operator
@@ -48,6 +49,14 @@ func (a *Ability) Because(code string, err error) {
 	if err != nil {
 		a.Reasons = append(a.Reasons, Reason{code, scrub(err.Error())})
 	}
+}
+
+// Words are the reasons in words; none where nothing is in its way.
+func (a *Ability) Words() (all []string) {
+	for _, r := range a.Reasons {
+		all = append(all, r.Code+": "+r.Why)
+	}
+	return all
 }
 
 // settle says which abilities are there.

@@ -46,6 +46,12 @@ func task(path string) (dap.TaskID, error) {
 	return task, nil
 }
 
+// Task is the task of a path of an upload.
+func (DAP) Task(path string) ([32]byte, error) {
+	id, err := task(path)
+	return id, err
+}
+
 // Name returns what names the report of an upload: its task and its id. It fails for a
 // body that is not exactly one whole report, with nothing before or behind it: reports
 // that came together would be known for one device's.

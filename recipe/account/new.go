@@ -89,6 +89,9 @@ type Options struct {
 	Projection *recipe.Projection
 	// ServerKeys are none when nil.
 	ServerKeys *recipe.ServerKeys
+	// Tokens and Log are none when nil.
+	Tokens *recipe.Tokens
+	Log    *recipe.Log
 	// Labels name the buckets of a Histogram; none when nil.
 	Labels []string
 }
@@ -159,6 +162,8 @@ func newRecipe(o Options) (*recipe.Recipe, error) {
 		Projection:    o.Projection,
 		Unit:          o.unit(),
 		ServerKeys:    o.ServerKeys,
+		Tokens:        o.Tokens,
+		Log:           o.Log,
 		Labels:        o.Labels,
 	}}
 	if r.ByAnswer() && r.Cover == nil {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-agg/starling/anonymity/admission"
 	"github.com/starling-agg/starling/anonymity/gateway"
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/anonymity/relay"
@@ -41,6 +42,7 @@ type edge struct {
 	m      *ohttp.Manifest
 	client *client.Client
 	via    *ohttp.Transport
+	tokens map[string]string // of the devices that show the gateway one
 	plan   *participate.Plan
 	relay  *relay.Relay
 	script script
@@ -131,8 +133,11 @@ func newEdge(t *testing.T, o gateway.Options, s script) *edge {
 	if e.via, err = ohttp.NewTransport(ohttp.TransportOptions{Source: ohttp.Pin(e.m), Relay: tap{e, "", e.relayEnd}}); err != nil {
 		t.Fatal(err)
 	}
-	if e.client, err = client.New(client.Options{Prover: account.Prover, Recipe: recipeBytes, Via: e.via, AnyKeys: true}); err != nil {
+	if e.client, err = client.New(client.Options{Prover: account.Prover, Recipe: recipeBytes, Via: showing{e.via, e}, AnyKeys: true}); err != nil {
 		t.Fatal(err)
+	}
+	for _, a := range e.o.Admission {
+		a.Keys.Task, _ = e.client.Task()
 	}
 	if err := e.client.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
@@ -145,6 +150,20 @@ func newEdge(t *testing.T, o gateway.Options, s script) *edge {
 	time.Sleep(time.Until(e.begin.Add(time.Minute))) // so that all runs begin at the same place between ticks
 	e.begin = time.Now()
 	return e
+}
+
+// showing is the way of devices, whose requests show what stands in the edge's tokens, be
+// it a token or not.
+type showing struct {
+	*ohttp.Transport
+	e *edge
+}
+
+func (s showing) Do(r *http.Request) (*http.Response, error) {
+	if name, ok := r.Context().Value(deviceKey{}).(string); ok && s.e.tokens[name] != "" {
+		r.Header.Set(admission.Field, s.e.tokens[name])
+	}
+	return s.Transport.Do(r)
 }
 
 // live runs the gateway, and again five seconds after each of its deaths or restarts, from

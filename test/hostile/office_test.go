@@ -26,6 +26,7 @@ import (
 	"github.com/starling-agg/starling/internal/service/servicetest"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
+	"github.com/starling-agg/starling/test/internal/recording"
 )
 
 // An office is a leader and a helper as `starling serve` starts them, with the tasks of
@@ -36,7 +37,7 @@ type office struct {
 	leader, helper       string // base URLs
 	collector, peer      string // tokens
 	tasks                []*tasked
-	leaderLog, helperLog record
+	leaderLog, helperLog recording.Bytes
 }
 
 // tasked is one recipe and what a device and a collector know of it.
@@ -327,7 +328,7 @@ func (q *tasked) released(t *testing.T, made reply) (dap.CollectionJobResp, []by
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			t.Fatalf("%s: nothing is released; the leader says %s, the helper %s", q.name, q.leaderLog.copy(), q.helperLog.copy())
+			t.Fatalf("%s: nothing is released; the leader says %s, the helper %s", q.name, q.leaderLog.Copy(), q.helperLog.Copy())
 		}
 	}
 }

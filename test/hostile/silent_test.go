@@ -28,7 +28,7 @@ var servers = []string{"leader", "helper"}
 func (w *world) sight() map[string]string {
 	s := map[string]string{}
 	for _, party := range servers {
-		s[party+"'s network"], s[party+"'s log"] = string(w.heard[party].copy()), string(w.logs[party].copy())
+		s[party+"'s network"], s[party+"'s log"] = string(w.heard[party].Copy()), string(w.logs[party].Copy())
 	}
 	return s
 }
@@ -91,7 +91,7 @@ func TestSilentDevices(t *testing.T) {
 			}
 
 			state, before := w.state(t), w.sight() // in this order: to read the status makes the leader ask the helper
-			atGateway := len(w.heard["gateway"].copy())
+			atGateway := len(w.heard["gateway"].Copy())
 			var silent, others []*participate.Decision
 			for range 300 {
 				ledger, err := participate.MemoryLedger(participate.LedgerOptions{MaxEpsilon: math.Inf(1), MaxDelta: 1})
@@ -127,7 +127,7 @@ func TestSilentDevices(t *testing.T) {
 			if got := w.state(t); got != state {
 				t.Errorf("the status is\n%s\nand was\n%s", got, state)
 			}
-			if reached := len(w.heard["gateway"].copy()) > atGateway; reached != (c.cover != nil) {
+			if reached := len(w.heard["gateway"].Copy()) > atGateway; reached != (c.cover != nil) {
 				t.Errorf("the gateway heard of silent devices: %v", reached)
 			}
 

@@ -11,7 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/starling-agg/starling/anonymity/admission"
 	"github.com/starling-agg/starling/anonymity/gateway"
+	"github.com/starling-agg/starling/anonymity/voprf"
+	"github.com/starling-agg/starling/dap"
 )
 
 // sleep waits as a leader that is slow, unless nobody waits for it any more.
@@ -96,8 +99,14 @@ func sameTranscripts(t *testing.T, name string, want, got []string) {
 // follow.
 func play(t *testing.T, s script, prepare func(*edge), kinds []kind) (heard []string) {
 	t.Helper()
+	return playWith(t, func() gateway.Options { return gateway.Options{Window: time.Second} }, s, prepare, kinds)
+}
+
+// playWith does so with a gateway of other options, made in the bubble.
+func playWith(t *testing.T, o func() gateway.Options, s script, prepare func(*edge), kinds []kind) (heard []string) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		e := newEdge(t, gateway.Options{Window: time.Second}, s)
+		e := newEdge(t, o(), s)
 		if prepare != nil {
 			prepare(e)
 		}
@@ -150,6 +159,116 @@ func TestTranscripts(t *testing.T) {
 				sameTranscripts(t, fmt.Sprint(kinds), want, play(t, s, nil, kinds))
 			}
 		})
+	}
+}
+
+// shows is what a device shows the gateway in the place of a token.
+type shows string
+
+const (
+	showsValid   shows = "a token"
+	showsNone    shows = "none"
+	showsForged  shows = "one of its own making"
+	showsForeign shows = "one of another round"
+	showsSpent   shows = "one that another device showed"
+)
+
+// token makes it.
+func (s shows) token(t *testing.T, k *admission.Keys, spent string) string {
+	t.Helper()
+	at := map[shows]int{showsForeign: 2}[s]
+	round := k.First + uint64(at)
+	switch s {
+	case showsNone:
+		return ""
+	case showsForged:
+		return admission.Value(round, voprf.Token{Nonce: [32]byte{1}})
+	case showsSpent:
+		return spent
+	}
+	request := voprf.NewTokenRequest(k.Round(round))
+	e, err := k.Keys[at].Issue(request.Request())
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := request.Finalize(k.Keys[at].PublicKey(), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return admission.Value(round, token)
+}
+
+// TestTranscriptsOfTokens: where the task asks for tokens, the same is heard on all edges
+// whatever each device sends, and whatever it shows in the place of a token; also where
+// the gateway is killed before it has answered, and after. What the leader gets is for the
+// valid ones alone.
+func TestTranscriptsOfTokens(t *testing.T) {
+	arrangements := [][]shows{
+		{showsValid, showsValid, showsValid, showsValid, showsValid},
+		{showsNone, showsForged, showsForeign, showsSpent, showsValid},
+		{showsForged, showsValid, showsSpent, showsNone, showsForeign},
+		{showsForeign, showsSpent, showsNone, showsValid, showsForged},
+	}
+	for _, point := range []string{"", gateway.FailBeforeLog, gateway.FailAfterLog, gateway.FailAfterAnswer} {
+		for _, leader := range []string{"up", "503", "down", "1 MiB"} {
+			if point != "" && leader != "up" {
+				continue
+			}
+			t.Run(leader+"/"+point, func(t *testing.T) {
+				var want []string
+				for i, shown := range arrangements {
+					for j, kinds := range assignments {
+						var keys *admission.Keys
+						options := func() gateway.Options {
+							keys = &admission.Keys{First: uint64(time.Now().Unix()) / 3600, Length: 3600, Grace: 3600}
+							keys.Generate(3)
+							return gateway.Options{Window: time.Second, Admission: []gateway.Admission{{Keys: keys}}}
+						}
+						reports := 0
+						prepare := func(e *edge) {
+							e.tokens = make(map[string]string)
+							spent := showsValid.token(t, keys, "")
+							for n, s := range shown {
+								if s == showsValid && kinds[n] == isReport {
+									reports++
+								}
+								e.tokens[fmt.Sprint("device", n)] = s.token(t, keys, spent)
+							}
+							if point != "" {
+								e.kill(point)
+							}
+							t.Cleanup(func() { // after the edge has ended
+								if leader != "up" {
+									return
+								}
+								got := make(map[dap.ReportID]bool)
+								for _, a := range e.asked {
+									for _, id := range a.ids {
+										got[id] = true
+									}
+								}
+								if first := slices.Index(shown, showsSpent); first >= 0 && kinds[first] == isReport {
+									reports++ // nobody else has shown it
+								}
+								for n, s := range shown { // a dummy is a report to the leader
+									if kinds[n] == isDummy && (s == showsValid || s == showsSpent) {
+										reports++
+									}
+								}
+								if len(got) != reports {
+									t.Errorf("%v of %v: the leader got %d reports, want %d", shown, kinds, len(got), reports)
+								}
+							})
+						}
+						heard := playWith(t, options, scripts[leader], prepare, kinds)
+						if i+j == 0 {
+							want = heard
+						}
+						sameTranscripts(t, fmt.Sprint(kinds, shown), want, heard)
+					}
+				}
+			})
+		}
 	}
 }
 

@@ -114,7 +114,7 @@ func (w *world) leaderKey(t *testing.T) uint8 {
 // TestOversized: a request above the relay's limit ends there; one that an accomplice at
 // the relay lets through, or brings around it, ends at the gateway.
 func TestOversized(t *testing.T) {
-	before, heard := shared.settled(t), len(shared.heard["gateway"].copy())
+	before, heard := shared.settled(t), len(shared.heard["gateway"].Copy())
 	if reason, _ := post(t, shared.relay, "", make([]byte, 20_001)); reason != ohttp.ReasonOversized {
 		t.Errorf("the relay: %q", reason)
 	}
@@ -123,7 +123,7 @@ func TestOversized(t *testing.T) {
 	if reason := talk(t, shared.relay, chunked); reason != ohttp.ReasonOversized {
 		t.Errorf("the relay, of an unknown length: %q", reason)
 	}
-	if len(shared.heard["gateway"].copy()) != heard {
+	if len(shared.heard["gateway"].Copy()) != heard {
 		t.Error("the gateway heard of it")
 	}
 	head := "POST / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + shared.relayToken + "\r\nContent-Type: " + ohttp.RequestMedia +
@@ -243,7 +243,7 @@ func (w *world) direct(t *testing.T, m *ohttp.Request) {
 // TestRelayElsewhere: a relay pointed elsewhere by a device, by a manifest, or by whoever
 // runs it.
 func TestRelayElsewhere(t *testing.T) {
-	before, heard := shared.settled(t), len(shared.heard["gateway"].copy())
+	before, heard := shared.settled(t), len(shared.heard["gateway"].Copy())
 	c := shared.client(t, shared.manifest, nil)
 	r, upload := report(t, c)
 	request, _ := seal(t, shared.manifest.Gateway[0], upload)
@@ -253,7 +253,7 @@ func TestRelayElsewhere(t *testing.T) {
 			t.Errorf("by a device, to %s: %q", where, reason)
 		}
 	}
-	if len(shared.heard["gateway"].copy()) != heard {
+	if len(shared.heard["gateway"].Copy()) != heard {
 		t.Error("the gateway heard of it")
 	}
 	// By what is inside: the gateway serves the leader's uploads and nothing else.

@@ -14,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -30,6 +29,7 @@ import (
 	"github.com/starling-agg/starling/internal/service/servicetest"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
+	"github.com/starling-agg/starling/test/internal/recording"
 )
 
 // A world is a deployment of one recipe whose four services run, with an ear on all that
@@ -48,8 +48,8 @@ type world struct {
 	leaderLocal    string
 	gatewayLocal   string
 	relayLocal     string
-	heard          map[string]*record // by party: bytes that came in from the network
-	logs           map[string]*record
+	heard          map[string]*recording.Bytes // by party: bytes that came in from the network
+	logs           map[string]*recording.Bytes
 	leader, helper *deploy.Aggregator
 	relayToken     string
 
@@ -57,34 +57,15 @@ type world struct {
 	good         uint64        // those that settled has sent
 }
 
-// record is bytes that several goroutines append to.
-type record struct {
-	mu sync.Mutex
-	b  []byte
-}
-
-func (r *record) Write(p []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.b = append(r.b, p...)
-	return len(p), nil
-}
-
-func (r *record) copy() []byte {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.b)
-}
-
 // ear is a listener that keeps what its connections read.
 type ear struct {
 	net.Listener
-	heard *record
+	heard *recording.Bytes
 }
 
 type earConn struct {
 	net.Conn
-	heard *record
+	heard *recording.Bytes
 }
 
 func (e ear) Accept() (net.Conn, error) {
@@ -127,7 +108,7 @@ func beginFor(dir string, o account.Options, owners *deploy.Owners) (w *world, s
 
 // beginWith starts a world whose public listeners are changed first.
 func beginWith(dir string, o account.Options, owners *deploy.Owners, change func(*service.Listen)) (w *world, stop func() error, err error) {
-	w = &world{dir: dir, heard: map[string]*record{}, logs: map[string]*record{}}
+	w = &world{dir: dir, heard: map[string]*recording.Bytes{}, logs: map[string]*recording.Bytes{}}
 	a, err := deploy.Loopback()
 	if err != nil {
 		return nil, nil, err
@@ -166,11 +147,11 @@ func beginWith(dir string, o account.Options, owners *deploy.Owners, change func
 	w.manifest, w.relayToken = m, string(bytes.TrimSpace(token))
 
 	listen := func(party string, l net.Listener) net.Listener {
-		w.heard[party] = &record{}
+		w.heard[party] = &recording.Bytes{}
 		return ear{l, w.heard[party]}
 	}
 	logger := func(party string) *slog.Logger {
-		w.logs[party] = &record{}
+		w.logs[party] = &recording.Bytes{}
 		return service.NewLogger(w.logs[party], slog.LevelDebug)
 	}
 	if w.helper, err = deploy.LoadAggregator(filepath.Join(dir, deploy.HelperFile), dap.RoleHelper); err != nil {

@@ -17,6 +17,14 @@
 // whatever keeps the data may stand behind it: -leader and -helper are lines that the
 // configurations get, as for another engine.
 //
+// With -replicas leader and helper are several processes each, on a server of PostgreSQL of
+// their own, behind something that spreads connections. Any of them is killed, one or more at
+// once, and either server with all of its processes. With -objects the leader's uploads are
+// larger, and most of them lie in object storage: in an S3 server in this process, or in a
+// versitygw (-gateway), which test/objects builds.
+//
+//	go run ./test/kill -runs 20 -replicas 2 -objects
+//
 // The seed chooses who is killed and how long after; what a process is doing then, the
 // machine does. The tool fails where a run does, and where the kills met nothing under way.
 package main
@@ -45,7 +53,7 @@ const (
 	atOnce    = 4   // requests under way
 	largest   = 12  // reports of a request
 	precision = 60  // seconds of a round
-	patience  = 2 * time.Minute
+	patience  = 4 * time.Minute
 )
 
 // options are of all runs.
@@ -55,6 +63,17 @@ type options struct {
 	seed           uint64
 	leader, helper string // lines of their configurations
 	verbose        bool
+	replicas       int    // processes of each; 0: one, with a store of its own
+	objects        bool   // the leader's uploads lie in object storage
+	gateway        string // the program that keeps them; empty: this one
+}
+
+// largest is how many reports a request has at most.
+func (o *options) largest() int {
+	if o.objects {
+		return 90 // half a megabyte, of which a quarter becomes an object
+	}
+	return largest
 }
 
 func main() {
@@ -65,6 +84,9 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1, "of the first run; the next ones have those that follow")
 	flag.StringVar(&o.leader, "leader", "", "lines that leader.toml begins with")
 	flag.StringVar(&o.helper, "helper", "", "lines that helper.toml begins with")
+	flag.IntVar(&o.replicas, "replicas", 0, "how many processes leader and helper have each, on PostgreSQL; default one, on the embedded engine")
+	flag.BoolVar(&o.objects, "objects", false, "with -replicas: have uploads lie in object storage")
+	flag.StringVar(&o.gateway, "gateway", "", "with -objects: the program versitygw, which keeps them in place of this one")
 	flag.BoolVar(&o.verbose, "v", false, "print a line for each run")
 	flag.Parse()
 	if err := run(o); err != nil {
@@ -90,7 +112,7 @@ func run(o options) (err error) {
 	}
 	fmt.Printf("%d runs, %s\n%v\n", o.runs, time.Since(begin).Round(time.Second), &all)
 	if o.runs >= 20 {
-		err = all.check()
+		err = all.check(o.replicas > 0)
 	}
 	return errors.Join(err, os.RemoveAll(o.dir))
 }
@@ -98,20 +120,39 @@ func run(o options) (err error) {
 // deployment has the runs from first on in a deployment of their own.
 func deployment(o options, first int, all *tally) (err error) {
 	dir := filepath.Join(o.dir, fmt.Sprint(first))
-	p, err := parties.StartTask(o.binary, dir, account.Options{
-		Name: "kill", Query: recipe.Histogram{Length: reports}, MinBatch: reports / 2, TimePrecision: precision,
-	}, func(role, text string) string {
-		return map[string]string{"leader": o.leader, "helper": o.helper}[role] + "\n" + text
-	})
+	task := account.Options{Name: "kill", Query: recipe.Histogram{Length: reports}, MinBatch: reports / 2, TimePrecision: precision}
+	var p *parties.Pair
+	if o.replicas > 0 {
+		r := parties.Replicas{Each: o.replicas}
+		if o.objects {
+			s, err := newStorage(dir+".objects", o.gateway)
+			if err != nil {
+				return err
+			}
+			defer s.end()
+			r.Objects = s.section
+			defer func() {
+				if all.objects += s.puts.Load(); err == nil && s.puts.Load() == 0 && o.gateway == "" {
+					err = errors.New("no upload became an object")
+				}
+			}()
+		}
+		p, err = parties.StartReplicas(o.binary, dir, task, r)
+	} else {
+		p, err = parties.StartTask(o.binary, dir, task, func(role, text string) string {
+			return map[string]string{"leader": o.leader, "helper": o.helper}[role] + "\n" + text
+		})
+	}
 	if err != nil {
 		return err
 	}
 	stopped := false
 	defer func() {
+		defer p.End()
 		if stopped {
 			return
 		}
-		for _, s := range p.Both() {
+		for _, s := range p.All() {
 			if b, _ := os.ReadFile(s.Config + ".log"); len(b) > 0 {
 				log.Printf("the %s's log ends with\n%s", s.Role, b[max(0, len(b)-3000):])
 			}
@@ -120,7 +161,7 @@ func deployment(o options, first int, all *tally) (err error) {
 	}()
 	now := time.Now()
 	for i := first; i < min(first+o.each, o.runs); i++ {
-		r := newRun(p, o.seed+uint64(i), now.Truncate(precision*time.Second).Add(-time.Duration(i-first+1)*precision*time.Second))
+		r := newRun(p, o.largest(), o.seed+uint64(i), now.Truncate(precision*time.Second).Add(-time.Duration(i-first+1)*precision*time.Second))
 		if err := r.play(); err != nil {
 			return fmt.Errorf("seed %d: %w", o.seed+uint64(i), err)
 		}
@@ -136,7 +177,7 @@ func deployment(o options, first int, all *tally) (err error) {
 	if err := p.Stop(); err != nil {
 		return err
 	}
-	for _, s := range p.Both() {
+	for _, s := range p.All() {
 		if err := audit(o.binary, s.Config); err != nil {
 			return err
 		}
@@ -181,7 +222,7 @@ func audit(binary, config string) error {
 	}
 	audited := false
 	for _, f := range found.Findings {
-		audited = audited || f.Check == "store"
+		audited = audited || f.Check == "store" || f.Check == "database"
 		if !f.OK && !strings.HasSuffix(f.Check, " answers") {
 			return fmt.Errorf("doctor %s: %s: %s", config, f.Check, f.Found)
 		}

@@ -25,6 +25,7 @@ type tally struct {
 	starting, collecting         int            // kills of a party that was starting, or while a round was collected
 	acknowledged, again, unknown int            // reports acknowledged; requests sent again; those without an answer
 	slowest                      time.Duration  // start of a party that was killed, until it answers
+	objects                      int64          // put by leaders
 }
 
 func (t *tally) add(o *tally) {
@@ -40,18 +41,20 @@ func (t *tally) add(o *tally) {
 	t.again += o.again
 	t.unknown += o.unknown
 	t.slowest = max(t.slowest, o.slowest)
+	t.objects += o.objects
 }
 
 func (t *tally) String() string {
-	return fmt.Sprintf("kill -9: leader %d, helper %d, of which while starting %d, while collecting %d; acknowledged %d reports, "+
-		"requests sent again %d, without an answer %d; slowest start %v", t.kills["leader"], t.kills["helper"], t.starting, t.collecting,
-		t.acknowledged, t.again, t.unknown, t.slowest.Round(time.Millisecond))
+	return fmt.Sprintf("kill -9: leader %d, helper %d, database %d, of which while starting %d, while collecting %d; acknowledged %d reports, "+
+		"objects %d, requests sent again %d, without an answer %d; slowest start %v", t.kills["leader"], t.kills["helper"], t.kills["database"],
+		t.starting, t.collecting, t.acknowledged, t.objects, t.again, t.unknown, t.slowest.Round(time.Millisecond))
 }
 
 // check says whether the kills met what they are meant for: those that meet nothing prove
 // nothing.
-func (t *tally) check() error {
-	if t.kills["leader"] == 0 || t.kills["helper"] == 0 || t.starting == 0 || t.collecting == 0 || t.again == 0 || t.unknown == 0 {
+func (t *tally) check(databases bool) error {
+	if t.kills["leader"] == 0 || t.kills["helper"] == 0 || t.starting == 0 || t.collecting == 0 || t.again == 0 || t.unknown == 0 ||
+		databases && t.kills["database"] == 0 {
 		return errors.New("too little happened")
 	}
 	return nil
@@ -59,16 +62,17 @@ func (t *tally) check() error {
 
 // A round is one run: its reports, and what becomes of them.
 type round struct {
-	pair  *parties.Pair
-	rng   *rand.Rand
-	at    time.Time // the beginning of its round of time
-	tally tally     // of this goroutine, but for what mu guards
+	pair    *parties.Pair
+	largest int // reports of a request
+	rng     *rand.Rand
+	at      time.Time // the beginning of its round of time
+	tally   tally     // of this goroutine, but for what mu guards
 
 	mu sync.Mutex // guards acknowledged, again and unknown of the tally
 }
 
-func newRun(p *parties.Pair, seed uint64, at time.Time) *round {
-	return &round{pair: p, rng: rand.New(rand.NewPCG(seed, 9)), at: at, tally: tally{kills: make(map[string]int)}}
+func newRun(p *parties.Pair, largest int, seed uint64, at time.Time) *round {
+	return &round{pair: p, largest: largest, rng: rand.New(rand.NewPCG(seed, 9)), at: at, tally: tally{kills: make(map[string]int)}}
 }
 
 // upTo draws a time.
@@ -97,21 +101,51 @@ func (r *round) play() error {
 	return errors.Join(err, <-collected, r.pair.Failed())
 }
 
-func (r *round) kills() int { return r.tally.kills["leader"] + r.tally.kills["helper"] }
+func (r *round) kills() (n int) {
+	for _, of := range r.tally.kills {
+		n += of
+	}
+	return n
+}
 
-// strike kills one party or both after a time, and has them answer again.
+// victims are those that are killed at one time: one party or both, or, of several processes
+// and their databases, up to three.
+func (r *round) victims() (parts []*parties.Party, databases []*parties.Database) {
+	if len(r.pair.Databases) == 0 {
+		parts = r.pair.Both()
+		if n := r.rng.IntN(3); n < 2 {
+			parts = parts[n : n+1]
+		}
+		return parts, nil
+	}
+	all := r.pair.All()
+	for _, i := range r.rng.Perm(len(all) + len(r.pair.Databases))[:1+r.rng.IntN(3)] {
+		if i < len(all) {
+			parts = append(parts, all[i])
+		} else {
+			databases = append(databases, r.pair.Databases[i-len(all)])
+		}
+	}
+	return parts, databases
+}
+
+// strike kills some after a time, and has them answer again.
 func (r *round) strike(after time.Duration) error {
 	time.Sleep(after)
-	victims := r.pair.Both()
-	if n := r.rng.IntN(3); n < 2 {
-		victims = victims[n : n+1]
-	}
+	victims, databases := r.victims()
 	var errs []error
+	for _, d := range databases {
+		errs = append(errs, d.Kill())
+		r.tally.kills["database"]++
+	}
 	for _, s := range victims {
 		errs = append(errs, s.Kill())
 		r.tally.kills[s.Role]++
 	}
 	time.Sleep(r.upTo(100 * time.Millisecond))
+	for _, d := range databases {
+		errs = append(errs, d.Again())
+	}
 	for _, s := range victims {
 		begin := time.Now()
 		errs = append(errs, s.Again())
@@ -133,7 +167,7 @@ func (r *round) strike(after time.Duration) error {
 func (r *round) requests() (bodies [][]byte, err error) {
 	for next := 0; next < reports; {
 		var request []dap.Report
-		for range 1 + r.rng.IntN(largest) {
+		for range 1 + r.rng.IntN(r.largest) {
 			if next == reports {
 				break
 			}
@@ -176,7 +210,7 @@ func (r *round) upload(ctx context.Context, requests [][]byte) error {
 	for _, body := range requests {
 		select {
 		case work <- body:
-			time.Sleep(2 * time.Millisecond) // as from many devices
+			time.Sleep(time.Duration(r.largest) * time.Millisecond / 2) // as from many devices
 		case err := <-errs:
 			all, done = append(all, err), done+1
 		}

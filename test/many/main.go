@@ -41,6 +41,7 @@ import (
 // Figures are those of one process.
 type Figures struct {
 	Start    time.Duration `json:"start"`
+	StartCPU time.Duration `json:"start_cpu"`     // of it, what processors worked
 	Started  int64         `json:"started_bytes"` // resident, when it was open
 	Peak     int64         `json:"peak_bytes"`
 	Idle     float64       `json:"idle"` // processors
@@ -90,8 +91,8 @@ func run() error {
 		defer os.RemoveAll(d)
 		*dir = d
 	}
-	fmt.Println("| tasks | role | start | resident after it | peak | idle, % of a core |")
-	fmt.Println("|---|---|---|---|---|---|")
+	fmt.Println("| tasks | role | start | processor time of it | resident after it | peak | idle, % of a core |")
+	fmt.Println("|---|---|---|---|---|---|---|")
 	var rates []string
 	for text := range strings.SplitSeq(*tasks, ",") {
 		n, err := strconv.Atoi(text)
@@ -106,7 +107,7 @@ func run() error {
 			if err != nil {
 				return err
 			}
-			fmt.Printf("| %d | %s | %.2f s | %d MB | %d MB | %.2f |\n", n, role, f.Start.Seconds(), f.Started>>20, f.Peak>>20, 100*f.Idle)
+			fmt.Printf("| %d | %s | %.2f s | %.2f s | %d MB | %d MB | %.2f |\n", n, role, f.Start.Seconds(), f.StartCPU.Seconds(), f.Started>>20, f.Peak>>20, 100*f.Idle)
 		}
 		f, err := child("both", n)
 		if err != nil {
@@ -275,13 +276,13 @@ func measure(what string, n int) (f Figures, err error) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	parties := &parties{}
-	begin := time.Now()
+	begin, worked := time.Now(), processor()
 	for i, role := range roles {
 		if err := parties.open(ctx, role, made[i]); err != nil {
 			return f, err
 		}
 	}
-	f.Start = time.Since(begin)
+	f.Start, f.StartCPU = time.Since(begin), processor()-worked
 	made = [2]aggregator.Options{} // a configured task is in memory once
 	if f.Started, err = resident("VmRSS"); err != nil {
 		return f, err

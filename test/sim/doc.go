@@ -54,12 +54,16 @@
 // that the rule names; that releases come in the order of time; and that a result without
 // the noise that both keep is again zeros and ones.
 //
-// With the tag postgres there are worlds whose helper is two or three processes on one
-// PostgreSQL ([TestReplicas]): requests go to any of them, one stops between two of its
-// transactions while others go on, some are killed and never come back. On their lines to
-// the server connections break before a COMMIT, after it and during it, conflicts and
-// deadlocks are said to be there, and in some worlds the server is killed. The leader has
-// the embedded engine.
+// With the tag postgres there are worlds whose leader, helper or both are two or three
+// processes on one PostgreSQL each ([TestReplicas]): requests go to any of them, one stops
+// between two of its transactions while others go on, some are killed and never come back. On
+// their lines to the server connections break before a COMMIT, after it and during it,
+// conflicts and deadlocks are said to be there, and in some worlds the server is killed; for
+// some time it is away, or has no room. What a leader takes lies in rows, or, above some
+// kilobytes, in object storage that refuses, is slow, is full, or lies. There the oracle
+// demands besides that nobody answers 500 whatever the database does; that a report which was
+// acknowledged is in no result only if object storage said that it keeps it, and did not; and
+// that all such reports are counted as dropped.
 //
 // # Reproducing
 //

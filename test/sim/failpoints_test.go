@@ -45,6 +45,12 @@ var replicaPoints = slices.Concat(helper.FailpointNames(), transactions(
 	"open", "put-task", "create-resource", "delete-resource", "fail-resource", "take-off", "commit-job", "advance-job", "release", "merge-runs",
 	"merge-parts", "sum-tallies", "note-data-key", "save-vault", "beat", "retire-task", "sweep-task", "save-time", "note-keys"))
 
+// leaderReplicaPoints are those of a leader's.
+var leaderReplicaPoints = slices.Concat(leader.FailpointNames(), transactions(
+	"open", "put-task", "acknowledge", "claim-jobs", "save-sent", "retry-job", "finish-job", "take-off", "create-resource", "delete-resource",
+	"forgo-collection", "fail-resource", "drain", "freeze", "release", "merge-runs", "merge-parts", "sum-tallies", "add-refused", "bury-rows",
+	"drop-tombstones", "note-data-key", "save-vault", "beat", "retire-task", "sweep-task", "save-time", "note-keys", "set-aside", "move-slices"))
+
 // transactions are the failpoints of the store's transactions.
 func transactions(names ...string) (points []string) {
 	for _, n := range names {

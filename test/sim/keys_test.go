@@ -60,7 +60,10 @@ func (w *world) endKeys() {
 	if !w.cfg.rotate {
 		return
 	}
-	before := []*status.Task{w.oracle.status(w.leader.life.Load()), w.oracle.status(w.helper.life.Load())}
+	before := make(map[*node]*status.Task)
+	for _, n := range w.nodes() {
+		before[n] = w.oracle.status(n.life.Load())
+	}
 	// Twice: what is current now ends too, and is followed by the one that is left.
 	for range 2 {
 		for _, d := range []time.Duration{keyPeriod, keyMaxAge + keyOverlap, keyDelay} {
@@ -75,10 +78,10 @@ func (w *world) endKeys() {
 			}
 		}
 	}
-	for i, n := range w.nodes() {
+	for _, n := range w.nodes() {
 		l := n.life.Load()
-		if after := w.oracle.status(l); after == nil || before[i] == nil || after.Counts.Aggregated != before[i].Counts.Aggregated ||
-			rejected(after) != rejected(before[i]) {
+		if after := w.oracle.status(l); after == nil || before[n] == nil || after.Counts.Aggregated != before[n].Counts.Aggregated ||
+			rejected(after) != rejected(before[n]) {
 			w.oracle.violate("%s: the end of keys changed counts", n.name)
 		}
 		w.net.pass.Store(true)
@@ -102,16 +105,23 @@ func (w *world) endKeys() {
 				}
 			}
 		}
-		files := 0
-		for _, e := range must(n.disk.ReadDir("keys")) {
-			if strings.HasSuffix(e.Name, ".hpke") {
-				files++
-			}
-		}
-		if files != living {
-			w.oracle.violate("%s: %d files of %d living keys", n.name, files, living)
+		if kept := n.secrets(); kept != living {
+			w.oracle.violate("%s: %d secrets of %d living keys are kept", n.name, kept, living)
 		}
 	}
+}
+
+// secrets is how many HPKE keys are kept: files of the node's own, or rows of its database.
+func (n *node) secrets() (kept int) {
+	if n.rows != nil {
+		return n.rows("SELECT count(*) FROM %s.secret WHERE purpose = 1")
+	}
+	for _, e := range must(n.disk.ReadDir("keys")) {
+		if strings.HasSuffix(e.Name, ".hpke") {
+			kept++
+		}
+	}
+	return kept
 }
 
 // outdated judges the refusal of a report because of its key: no client that made it a

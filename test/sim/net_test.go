@@ -50,6 +50,7 @@ type answer struct {
 	header http.Header
 	body   []byte
 	by     *life
+	began  int // turn of the oracle in which the request came
 }
 
 // network carries messages between the parties, badly while faults is set.
@@ -226,13 +227,15 @@ func (n *network) deliver(m *message) (*answer, error) {
 	}
 	req := httptest.NewRequest(m.method, m.url.String(), bytes.NewReader(m.body))
 	req.Header = m.header.Clone()
+	n.w.oracle.sawDrop(m, false) // others may see what it does before its answer comes
+	began := n.w.oracle.next()
 	rec := httptest.NewRecorder()
 	l.Handler().ServeHTTP(rec, req)
 	if !l.alive.Load() {
 		n.w.oracle.unanswered(m)
 		return nil, errReset
 	}
-	a := &answer{status: rec.Code, header: rec.Header(), body: rec.Body.Bytes(), by: l}
+	a := &answer{status: rec.Code, header: rec.Header(), body: rec.Body.Bytes(), by: l, began: began}
 	if n.forge != nil {
 		n.forge(m, a)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -46,6 +47,18 @@ type node struct {
 	arm  *crash // for the next life
 	open func(*life) (service, error)
 	wrap func(disk.FS) disk.FS // a disk that is worse than it may be, or one that the oracle watches
+	// party is the first replica of all that serve together, which has the others.
+	party  *node
+	others []*node
+	// reach lays a way to the database of the replicas for one life, and says how to cut it.
+	// nil where each node has a store of its own.
+	reach func(*life) (d *aggregator.Database, cut func())
+	rows  func(sql string) int // asks that database for a number; %s is its schema
+	begin func(*life)          // is told of each life before it is opened; may be nil
+	// outage says whether the database is away, or full, or what lies beside it; may be nil.
+	outage func() bool
+	// opening changes the context in which a life is opened; may be nil.
+	opening func(context.Context) context.Context
 	// noise is nil where releases have none.
 	noise *ledger
 	// given is the calendar that it is told, which is the world's but in tests of the
@@ -53,6 +66,19 @@ type node struct {
 	given *aggregator.Calendar
 	clock clock
 }
+
+// replicate makes other replicas, so that there are so many.
+func (n *node) replicate(all int, seed uint64) {
+	n.party = n
+	for i := 1; i < all; i++ {
+		n.others = append(n.others, &node{
+			w: n.w, name: fmt.Sprintf("%s %d", n.name, i+1), disk: disktest.NewMem(seed + uint64(i)<<32), open: n.open, clock: n.clock, party: n,
+		})
+	}
+}
+
+// replicas are all of a party.
+func (n *node) replicas() []*node { return append([]*node{n}, n.others...) }
 
 // fs is the disk as the service sees it.
 func (l *life) fs() disk.FS {
@@ -114,7 +140,7 @@ func (l *life) lose() {
 }
 
 // away says whether the database of a replica is, or has no room.
-func (l *life) away() bool { return l.cut != nil && l.w.outage != nil && l.w.outage() }
+func (l *life) away() bool { return l.cut != nil && l.outage != nil && l.outage() }
 
 // excused says whether the service may answer errors.
 func (l *life) excused() bool { return l.shaken.Load() || l.away() }
@@ -186,8 +212,8 @@ func (n *node) start() {
 	for attempt := 0; ; attempt++ {
 		l := &life{node: n, disk: n.disk, fail: new(disk.Failpoints)}
 		l.alive.Store(true)
-		if n.w.begin != nil {
-			n.w.begin(l) // before the faults, which go where it has its own
+		if n.begin != nil {
+			n.begin(l) // before the faults, which go where it has its own
 		}
 		if n.arm != nil {
 			l.set(n.arm)
@@ -277,6 +303,23 @@ func (l *life) work() {
 	})
 }
 
+// says has the trace tell what a service logs as an error: why it answered 500, most of all.
+type says struct{ *life }
+
+func (says) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelError }
+func (s says) WithAttrs([]slog.Attr) slog.Handler             { return s }
+func (s says) WithGroup(string) slog.Handler                  { return s }
+
+func (s says) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "error" || a.Key == "why" {
+			s.w.logf("%s: %s: %v", s.name, r.Message, a.Value)
+		}
+		return true
+	})
+	return nil
+}
+
 // end waits until nothing of a life is running, so that it can be closed.
 func (l *life) end() {
 	if l.cancel != nil {
@@ -315,11 +358,22 @@ func (n *node) step() (worked bool) {
 	return false
 }
 
-// opening is the context in which aggregators are opened: with the VDAF's rounds.
-func (w *world) opening() context.Context {
+// dataKeys is the time that a data key is of: short where keys rotate and replicas share them.
+func (l *life) dataKeys() time.Duration {
+	if l.w.cfg.rotate && l.reach != nil {
+		return aggregator.MinDataKeyPeriod
+	}
+	return 0
+}
+
+// context is that in which a life is opened: with the VDAF's rounds.
+func (l *life) context() context.Context {
 	ctx := context.Background()
-	if w.cfg.rounds > 0 {
-		ctx = aggregatortest.Rounds(ctx, w.cfg.rounds, nil)
+	if l.w.cfg.rounds > 0 {
+		ctx = aggregatortest.Rounds(ctx, l.w.cfg.rounds, nil)
+	}
+	if l.opening != nil {
+		ctx = l.opening(ctx)
 	}
 	return ctx
 }
@@ -327,13 +381,16 @@ func (w *world) opening() context.Context {
 func (w *world) newLeader(l *life) (service, error) {
 	opt := leader.Options{
 		Options: aggregator.Options{
-			Base: leaderURL, Tasks: []aggregator.Task{w.leader.task()}, Keys: w.leaderKeys, KeySchedule: w.schedule(0), FS: l.fs(), Record: l.record(),
-			Clock: l.clock, Idle: idle, Limits: limits, Failpoints: l.fail, Retention: retention,
+			Base: leaderURL, Tasks: []aggregator.Task{l.task()}, Keys: w.leaderKeys, KeySchedule: w.schedule(0), DataKeyPeriod: l.dataKeys(), FS: l.fs(), Record: l.record(),
+			Clock: l.clock, Idle: idle, Limits: limits, Failpoints: l.fail, Retention: retention, Log: slog.New(says{l}),
 		},
 		Transport: &port{w.net, l}, HelperTimeout: helperTimeout, Patience: w.cfg.patience, Lease: lease, MaxJobReports: w.cfg.segment,
 		BackOff: time.Second, MaxBackOff: maxBackOff,
 	}
-	s, err := leader.New(w.opening(), opt)
+	if l.reach != nil {
+		opt.Database, l.cut = l.reach(l)
+	}
+	s, err := leader.New(l.context(), opt)
 	if err != nil {
 		return nil, err
 	}
@@ -343,15 +400,15 @@ func (w *world) newLeader(l *life) (service, error) {
 func (w *world) newHelper(l *life) (service, error) {
 	opt := helper.Options{
 		Options: aggregator.Options{
-			Base: helperURL, Tasks: []aggregator.Task{l.task()}, Keys: w.helperKeys, KeySchedule: w.schedule(keyDelay), FS: l.fs(), Record: l.record(),
-			Clock: l.clock, Idle: idle, Limits: limits, Failpoints: l.fail, Retention: retention,
+			Base: helperURL, Tasks: []aggregator.Task{l.task()}, Keys: w.helperKeys, KeySchedule: w.schedule(keyDelay), DataKeyPeriod: l.dataKeys(), FS: l.fs(), Record: l.record(),
+			Clock: l.clock, Idle: idle, Limits: limits, Failpoints: l.fail, Retention: retention, Log: slog.New(says{l}),
 		},
 		Deferred: w.cfg.deferred,
 	}
-	if w.reach != nil {
-		opt.Database, l.cut = w.reach(l)
+	if l.reach != nil {
+		opt.Database, l.cut = l.reach(l)
 	}
-	s, err := helper.New(w.opening(), opt)
+	s, err := helper.New(l.context(), opt)
 	if err != nil {
 		return nil, err
 	}

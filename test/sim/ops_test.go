@@ -23,7 +23,7 @@ type op struct {
 
 var ops = []op{
 	{20, (*world).opUpload, true},
-	{16, func(w *world) { w.leader.step() }, true},
+	{16, (*world).stepLeader, true},
 	{10, (*world).stepHelper, true},
 	{12, (*world).opWait, true},
 	{12, (*world).opCollect, true},
@@ -263,10 +263,12 @@ func (w *world) anyNode() *node {
 // points are the failpoints of a node.
 func (w *world) points(n *node) []string {
 	switch {
+	case n.reach != nil && n.party == w.leader:
+		return leaderReplicaPoints
+	case n.reach != nil:
+		return replicaPoints
 	case n == w.leader:
 		return failpoints["leader"]
-	case w.reach != nil:
-		return replicaPoints
 	}
 	return failpoints["helper"]
 }
@@ -356,6 +358,9 @@ func (w *world) play() {
 	w.net.pass.Store(true)
 	must(0, w.client.Refresh(context.Background()))
 	w.net.pass.Store(false)
+	if w.before != nil {
+		w.before()
+	}
 	if w.cfg.tour {
 		w.tour()
 	} else {
@@ -399,7 +404,12 @@ func (w *world) do(op func(*world)) {
 	w.oracle.check()
 }
 
+// failed says whether the world is over: something was violated, or what a lie has done is
+// explained and waits for a person.
 func (w *world) failed() bool {
+	if w.oracle.explained {
+		return true
+	}
 	w.oracle.mu.Lock()
 	defer w.oracle.mu.Unlock()
 	return len(w.oracle.violations) > 0
@@ -433,7 +443,7 @@ func (w *world) rest() {
 		if time.Since(begin) > 2*patience {
 			w.oracle.violate("the leader does not come back")
 		}
-		t := w.oracle.status(w.leader.life.Load())
+		t := w.oracle.status(w.first(w.leader))
 		if t == nil || len(w.lives(w.helper)) == 0 {
 			time.Sleep(time.Second)
 			continue
@@ -532,7 +542,7 @@ func (w *world) end() {
 
 // fill brings every batch to its minimum and collects it. It says whether there was any.
 func (w *world) fill() bool {
-	t := w.oracle.status(w.leader.life.Load())
+	t := w.oracle.status(w.first(w.leader))
 	if t == nil {
 		return false
 	}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -36,7 +37,11 @@ type oracle struct {
 	retired    bool                // the task, at both
 	answers    map[string][32]byte // what a request got first, by its kind and resource
 	// aggregation jobs that the helper was told to delete, by id
-	dropped map[string]bool
+	dropped map[string]drop
+	// the turns in which resources were deleted, or may have been, where peers choose the
+	// names; by their kind and id
+	cleared map[string]int
+	turn    int // requests that began and answers that came, so far
 	// the id of the job that a request made first, by the kind and the digest of its body
 	jobOf    map[string]string
 	asked    map[string]dap.Interval // of collections and shares, by their kind and id
@@ -55,8 +60,25 @@ type oracle struct {
 	// collections that wait for the end of their round, and those of no whole rounds that
 	// were refused
 	ahead, odd int
-	agreed     int // times that a server said that it agrees with the other
-	leaning    int // releases whose noise leans on others, at either server
+	// a job was sent before its reports were moved to where object storage lost them: it can
+	// neither be finished nor repeated, and its batch waits for a person
+	explained bool
+	agreed    int // times that a server said that it agrees with the other
+	leaning   int // releases whose noise leans on others, at either server
+}
+
+// A drop is a job that was deleted, or may have been.
+type drop struct {
+	sure bool
+	turn int // the first in which it surely was
+}
+
+// next counts a request that begins, or an answer.
+func (o *oracle) next() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.turn++
+	return o.turn
 }
 
 // outcome is a result that the collector opened.
@@ -68,7 +90,7 @@ type outcome struct {
 func newOracle(w *world) *oracle {
 	return &oracle{
 		w: w, byID: make(map[dap.ReportID]*report), answers: make(map[string][32]byte),
-		dropped: make(map[string]bool), jobOf: make(map[string]string), results: make(map[string]*outcome),
+		dropped: make(map[string]drop), cleared: make(map[string]int), jobOf: make(map[string]string), results: make(map[string]*outcome),
 		asked: make(map[string]dap.Interval), released: make(map[*node][]released),
 	}
 }
@@ -115,8 +137,11 @@ func (o *oracle) saw(m *message, a *answer) {
 	}
 	parts := strings.Split(strings.TrimPrefix(m.url.Path, "/v1/"), "/")
 	// A batch that is being released is not given up; the collector asks again.
-	wait := a.status == http.StatusServiceUnavailable && a.header.Get("Retry-After") != "" && (m.method == http.MethodDelete || o.early(m))
-	if l := a.by; a.status >= 500 && !wait && l.alive.Load() && !l.excused() && o.w.hurt == nil {
+	wait := a.status == http.StatusServiceUnavailable && a.header.Get("Retry-After") != "" &&
+		(m.method == http.MethodDelete || o.early(m) || a.by.reach != nil && (o.w.net.faults.Load() || o.w.cfg.rotate))
+	// Who has no database at present says so, and when to come again: 500 is a fault.
+	excused := a.by.shaken.Load() || a.by.away() && a.status == http.StatusServiceUnavailable
+	if a.status >= 500 && !wait && a.by.alive.Load() && !excused && o.w.hurt == nil {
 		o.violate("%s: status %d", m.name(), a.status)
 	}
 	if len(parts) < 3 || compares(m) {
@@ -165,6 +190,12 @@ func stepOf(a *answer) string {
 func (o *oracle) same(resource string, m *message, a *answer) {
 	sum := sha256.Sum256(a.body)
 	o.mu.Lock()
+	for name, turn := range o.cleared {
+		if strings.HasPrefix(resource, name) && a.began < turn { // it may be of the one before
+			o.mu.Unlock()
+			return
+		}
+	}
 	first, ok := o.answers[resource]
 	o.answers[resource] = sum
 	o.mu.Unlock()
@@ -179,24 +210,30 @@ func (o *oracle) same(resource string, m *message, a *answer) {
 func (o *oracle) sawDrop(m *message, sure bool) {
 	kind, id := path.Split(m.url.Path)
 	if m.method == http.MethodDelete && o.w.cfg.framing == dap.Janus {
+		turn, name := o.next(), path.Base(kind)+" "+id
 		o.mu.Lock()
+		o.cleared[name] = turn
 		for resource := range o.answers {
-			if strings.HasPrefix(resource, path.Base(kind)+" "+id) {
+			if strings.HasPrefix(resource, name) {
 				delete(o.answers, resource)
 			}
 		}
 		o.mu.Unlock()
 	}
 	if m.method == http.MethodDelete && strings.HasSuffix(kind, "/"+string(dap.AggregationJobsResource)+"/") {
+		turn := o.next()
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		o.dropped[id] = o.dropped[id] || sure
+		if !o.dropped[id].sure {
+			o.dropped[id] = drop{sure, turn}
+		}
 	}
 }
 
 // sameJob demands that the same bytes make the same job, until that was deleted. A
 // duplicate that comes later makes another, in which every report is a replay: any other
-// answer could count one twice, or on one side alone.
+// answer could count one twice, or on one side alone. One that was under way when the job was
+// deleted may have come before that.
 func (o *oracle) sameJob(request, id string, m *message, a *answer) {
 	o.mu.Lock()
 	first, known := o.jobOf[request]
@@ -206,9 +243,9 @@ func (o *oracle) sameJob(request, id string, m *message, a *answer) {
 	dropped, told := o.dropped[first]
 	o.mu.Unlock()
 	switch {
-	case told && !dropped: // by its id, if it is there
-	case !known || first == id && !(dropped && request == id): // judged by its id
-	case !dropped:
+	case told && (!dropped.sure || a.began < dropped.turn): // by its id, if it is there
+	case !known || first == id && !(dropped.sure && request == id): // judged by its id
+	case !dropped.sure:
 		o.violate("%s: the same bytes made two jobs", m.name())
 	default:
 		resps, err := dap.Collect(o.w.task.Dialect().VerifyResps(a.body, nil))
@@ -343,12 +380,11 @@ func (o *oracle) collected(job string, q dap.Query, res *collector.Result) {
 
 // check asks the services what they think, after each operation.
 func (o *oracle) check() {
-	for _, l := range o.w.lives(o.w.leader) {
-		o.checkLife(l)
-	}
-	if all := o.w.lives(o.w.helper); len(all) > 0 { // what one replica says all have to
-		o.looks++
-		o.checkLife(all[o.looks%len(all)])
+	o.looks++
+	for _, n := range []*node{o.w.leader, o.w.helper} {
+		if all := o.w.lives(n); len(all) > 0 { // what one replica says all have to
+			o.checkLife(all[o.looks%len(all)])
+		}
 	}
 }
 
@@ -360,8 +396,11 @@ func (o *oracle) checkLife(l *life) {
 	if writes != l.audited && l.node != o.w.hurt {
 		l.audited = writes // an audit reads the disk alone
 		found, err := l.Audit(context.Background())
+		lied := l.party == o.w.leader && o.w.lies != nil && len(o.w.lies()) > 0
 		for _, f := range found {
-			o.violate("%s: audit: %s", l.name, f)
+			if !lied || !strings.HasSuffix(f, "is not there, and reports wait in it") {
+				o.violate("%s: audit: %s", l.name, f)
+			}
 		}
 		if err != nil && l.alive.Load() && !l.excused() {
 			o.violate("%s: audit: %v", l.name, err)
@@ -372,10 +411,10 @@ func (o *oracle) checkLife(l *life) {
 		return
 	}
 	c := t.Counts
-	if known := c.Aggregated + c.Waiting + rejected(t); l.node == o.w.leader && c.Acknowledged != known {
+	if known := c.Aggregated + c.Waiting + rejected(t); l.party == o.w.leader && c.Acknowledged != known {
 		o.violate("%s: %d reports acknowledged, %d accounted for", l.name, c.Acknowledged, known)
 	}
-	if l.node == o.w.leader && c.Acknowledged > o.acked+o.maybe {
+	if l.party == o.w.leader && c.Acknowledged > o.acked+o.maybe {
 		o.violate("%s: %d reports acknowledged, the clients know of %d", l.name, c.Acknowledged, o.acked+o.maybe)
 	}
 	// Nothing was put back and nobody changed a thing: whatever is under way, the two
@@ -387,7 +426,9 @@ func (o *oracle) checkLife(l *life) {
 		o.violate("%s: a false alarm: %+v", l.name, *a)
 	}
 	for _, s := range t.Stuck {
-		if s.Quarantined || s.Parked {
+		if s.Quarantined && strings.HasSuffix(s.Why, "damaged or gone") && len(o.lies().about) > 0 {
+			o.explained = true
+		} else if s.Quarantined || s.Parked {
 			o.violate("%s: %d reports set aside: %s", l.name, s.Reports, s.Why)
 		}
 	}
@@ -422,7 +463,7 @@ func rejected(t *status.Task) (n uint64) {
 
 // checkEnd is the account at rest, when every batch that could be collected has been.
 func (o *oracle) checkEnd() {
-	leader, helper := o.status(o.w.leader.life.Load()), o.status(o.w.serving(o.w.helper))
+	leader, helper := o.status(o.w.first(o.w.leader)), o.status(o.w.first(o.w.helper))
 	if leader == nil || helper == nil {
 		o.violate("no status at the end")
 		return
@@ -434,8 +475,9 @@ func (o *oracle) checkEnd() {
 	if c.Acknowledged < o.acked {
 		o.violate("%d reports were acknowledged, the leader knows of %d", o.acked, c.Acknowledged)
 	}
-	if n := c.Rejected[dap.ReportDropped.String()]; n > 0 {
-		o.violate("%d reports were dropped", n)
+	lies := o.lies()
+	if n := c.Rejected[dap.ReportDropped.String()]; n > lies.entries {
+		o.violate("%d reports were dropped, object storage lied about %d", n, lies.entries)
 	}
 	if c.Aggregated != helper.Counts.Aggregated {
 		o.violate("the leader aggregated %d reports, the helper %d", c.Aggregated, helper.Counts.Aggregated)
@@ -446,7 +488,7 @@ func (o *oracle) checkEnd() {
 			left += b.Verified
 		}
 	}
-	var counted, late, wasted uint64
+	var counted, late, wasted, lost uint64
 	for i, r := range o.reports {
 		if r.result != "" {
 			counted++
@@ -458,11 +500,18 @@ func (o *oracle) checkEnd() {
 			if left > 0 && o.w.passed(leader.Batches, uint64(r.Metadata.Time)) && !o.w.released(r.Metadata.Time) {
 				continue // held to left below
 			}
+			if lies.about[r] {
+				lost++
+				continue
+			}
 			late++
 			if !o.w.released(r.Metadata.Time) {
 				o.violate("report %d of unit %d was acknowledged and is in no result", i, r.Metadata.Time)
 			}
 		}
+	}
+	if n := c.Rejected[dap.ReportDropped.String()] + c.Rejected[dap.BatchCollected.String()]; late+lost > n {
+		o.violate("%d acknowledged reports are in no result, %d of them since object storage lied; %d were counted as dropped or too late", late+lost, lost, n)
 	}
 	if n := c.Rejected[dap.BatchCollected.String()]; late > n {
 		o.violate("%d acknowledged reports are in no result, %d were counted as too late", late, n)
@@ -472,4 +521,26 @@ func (o *oracle) checkEnd() {
 			c.Collected, left)
 	}
 	o.checkSeries()
+}
+
+// lies are what object storage said that it keeps, and does not.
+type lies struct {
+	entries uint64
+	about   map[*report]bool
+}
+
+func (o *oracle) lies() lies {
+	l := lies{about: make(map[*report]bool)}
+	if o.w.lies == nil {
+		return l
+	}
+	for _, content := range o.w.lies() {
+		for _, r := range o.reports {
+			if n := bytes.Count(content, r.Metadata.ID[:]); n > 0 {
+				l.entries += uint64(n)
+				l.about[r] = true
+			}
+		}
+	}
+	return l
 }

@@ -32,7 +32,7 @@ func (w *world) window() recipe.Window {
 // it any more.
 func (w *world) retire() {
 	w.logf("the task ends")
-	before := w.oracle.status(w.leader.life.Load())
+	before := w.oracle.status(w.first(w.leader))
 	if before == nil {
 		w.oracle.violate("no status before the end of the task")
 		return
@@ -119,7 +119,7 @@ func (w *world) forgotten(before *status.Task) {
 		}
 	}
 	w.oracle.check()
-	after := w.oracle.status(w.leader.life.Load())
+	after := w.oracle.status(w.first(w.leader))
 	if after == nil || after.Counts.Acknowledged != before.Counts.Acknowledged || after.Counts.Aggregated != before.Counts.Aggregated ||
 		after.Counts.Collected != before.Counts.Collected {
 		w.oracle.violate("the counts of a retired task have changed: %+v, before %+v", after, before)

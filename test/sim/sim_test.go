@@ -109,6 +109,7 @@ type tally struct {
 	inside, early, odd int
 	rounds             int // with a calendar: releases of either server
 	leaning            int // releases whose noise leans on others
+	explained          int // worlds that ended with a batch that waits for a person
 	trouble            map[string]int
 }
 
@@ -129,6 +130,9 @@ func (a *tally) add(w *world) {
 	a.ended += w.ended
 	a.leaning += w.oracle.leaning
 	a.agreed += w.oracle.agreed
+	if w.oracle.explained {
+		a.explained++
+	}
 	a.inside += w.oracle.insideSeen
 	a.early += w.oracle.ahead
 	a.odd += w.oracle.odd

@@ -68,8 +68,9 @@ type config struct {
 	series   bool          // both servers add noise that is correlated over releases
 	// leader and helper make and destroy their keys by themselves, and clients follow
 	// them
-	rotate   bool
-	replicas int // of the helper, on one database; 0 is one that has its store to itself
+	rotate bool
+	// of each party, on one database; 0 is one that has its store to itself
+	leaders, replicas int
 	// the fixed list of operations that passes every failpoint, on a good network
 	tour    bool
 	crashes []*crash // armed from the beginning until they strike
@@ -118,23 +119,18 @@ func draw(seed uint64) config {
 // two share of a task and its reports is aggregatortest.Task; one harness for both would
 // have every member twice.
 type world struct {
-	cfg    config
-	rng    *rand.Rand
-	start  time.Time
-	oracle *oracle
-	net    *network
-	leader *node
-	helper *node // or its first replica
-	others []*node
-	// reach lays a way to the database of the helper's replicas for one life, and says how to
-	// cut it. nil where each node has a store of its own.
-	reach func(*life) (d *aggregator.Database, cut func())
-	begin func(*life) // is told of each life before it is opened; may be nil
-	quiet func(bool)  // begins or ends what goes wrong at the database; may be nil
-	over  func()      // is called in the end; may be nil
-	// outage says whether the database is away, or full; may be nil.
-	outage  func() bool
-	extra   []op // of the world's own
+	cfg     config
+	rng     *rand.Rand
+	start   time.Time
+	oracle  *oracle
+	net     *network
+	leader  *node // or its first replica
+	helper  *node
+	quiet   func(bool)      // begins or ends what goes wrong at databases; may be nil
+	over    func()          // is called in the end; may be nil
+	before  func()          // happens first; may be nil
+	extra   []op            // of the world's own
+	lies    func() [][]byte // what object storage said that it keeps, and does not; may be nil
 	client  *client.Client
 	dead    []*life // to be closed
 	depth   int     // of operations within operations
@@ -208,12 +204,10 @@ func newWorld(cfg config) *world {
 	}))
 	w.leader = &node{w: w, name: "leader", disk: disktest.NewMem(2 * cfg.seed)}
 	w.helper = &node{w: w, name: "helper", disk: disktest.NewMem(2*cfg.seed + 1)}
-	for n := 1; n < cfg.replicas; n++ {
-		name := fmt.Sprintf("helper %d", n+1)
-		w.others = append(w.others, &node{w: w, name: name, disk: disktest.NewMem(2*cfg.seed + 1 + uint64(n)<<32), open: w.newHelper, clock: clock{ahead: -cfg.ahead}})
-	}
 	w.leader.open, w.helper.open = w.newLeader, w.newHelper
 	w.leader.clock, w.helper.clock = clock{ahead: cfg.ahead}, clock{ahead: -cfg.ahead}
+	w.leader.replicate(cfg.leaders, 2*cfg.seed)
+	w.helper.replicate(cfg.replicas, 2*cfg.seed+1)
 	for _, n := range w.nodes() {
 		n.given = w.task.Calendar
 		if err := disk.MakeDirs(n.disk, "record"); err != nil {
@@ -257,7 +251,9 @@ func (w *world) nodeOf(host string) *node {
 	return w.helper
 }
 
-func (w *world) nodes() []*node { return append([]*node{w.leader, w.helper}, w.others...) }
+func (w *world) nodes() []*node {
+	return slices.Concat([]*node{w.leader, w.helper}, w.helper.others, w.leader.others)
+}
 
 func (w *world) node(name string) *node {
 	all := w.nodes()
@@ -266,16 +262,20 @@ func (w *world) node(name string) *node {
 
 // lives are those of a party that are up: of all replicas, where it has several.
 func (w *world) lives(n *node) (all []*life) {
-	replicas := []*node{n}
-	if n == w.helper {
-		replicas = append(replicas, w.others...)
-	}
-	for _, r := range replicas {
+	for _, r := range n.replicas() {
 		if l := r.life.Load(); l != nil && l.alive.Load() {
 			all = append(all, l)
 		}
 	}
 	return all
+}
+
+// first is a life of a party that is up, or nil: what one replica says all have to.
+func (w *world) first(n *node) *life {
+	if all := w.lives(n); len(all) > 0 {
+		return all[0]
+	}
+	return nil
 }
 
 // serving is the life that gets the next message to a party, or nil.
@@ -290,9 +290,14 @@ func (w *world) serving(n *node) *life {
 	}
 }
 
-// stepHelper has one replica of the helper do what there is to do.
-func (w *world) stepHelper() {
-	if l := w.serving(w.helper); l != nil {
+// stepLeader has one replica of the leader do what there is to do.
+func (w *world) stepLeader() { w.step(w.leader) }
+
+// stepHelper is the same of the helper.
+func (w *world) stepHelper() { w.step(w.helper) }
+
+func (w *world) step(n *node) {
+	if l := w.serving(n); l != nil {
 		l.step()
 	}
 }

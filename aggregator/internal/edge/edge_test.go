@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/body"
 )
@@ -112,6 +113,8 @@ func TestOneProblemForEachError(t *testing.T) {
 		{fmt.Errorf("wrapped: %w", Refuse(dap.ProblemBatchInvalid, "x")), 400, dap.ProblemBatchInvalid, false},
 		{&dap.Problem{Type: dap.ProblemBatchMismatch, Status: 400}, 400, dap.ProblemBatchMismatch, false},
 		{context.Canceled, 503, "", true},
+		{fmt.Errorf("%w: %w", store.ErrAgain, inner), 503, "", true},
+		{fmt.Errorf("%w: %w", store.ErrUnknown, inner), 503, "", true},
 		{Overloaded(429), 429, "", true},
 		{Unauthorized(), 401, "", false},
 	} {

@@ -33,3 +33,6 @@ func (g *Gate) Enter(ctx context.Context) (leave func(), err error) {
 		return nil, ctx.Err()
 	}
 }
+
+// Working is how many callers work now.
+func (g *Gate) Working() int { return len(g.slots) }

@@ -87,6 +87,13 @@ func Overloaded(status int) *Error {
 	return e
 }
 
+// TooMany answers 429 to what comes too early.
+func TooMany(wait time.Duration) *Error {
+	e := plain(http.StatusTooManyRequests, "more reports come than are taken in this time")
+	e.RetryAfter = wait
+	return e
+}
+
 // IsOverload says whether an error is one of Overloaded.
 func IsOverload(err error) bool {
 	var e *Error
@@ -124,6 +131,10 @@ func toError(err error) *Error {
 	case errors.Is(err, store.ErrNoRoom), disk.IsFull(err):
 		return &Error{Problem: dap.Problem{Status: http.StatusServiceUnavailable, Detail: "the server has no room at present"},
 			RetryAfter: retryOverload, cause: err}
+	case errors.Is(err, store.ErrAgain), errors.Is(err, store.ErrUnknown): // it may have been done: who asks again is told
+		e := Later("the server cannot answer at present", retryOverload)
+		e.cause, e.down = err, true
+		return e
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &Error{Problem: dap.Problem{Status: http.StatusServiceUnavailable}, RetryAfter: retryOverload, cause: err}
 	}

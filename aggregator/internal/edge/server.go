@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/room"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/aggregator/keyset"
@@ -33,6 +34,10 @@ type Server struct {
 	Keys   *keyset.Set
 	Limits aggregator.Limits
 	Budget *body.Budget
+	// Quota bounds the requests under way. Optional.
+	Quota *room.Quota
+	// Turned is told of requests beyond it. Optional, where there is no Quota.
+	Turned func(aggregator.Shed)
 	// Notary vouches for the keys; nil where no recipe names keys that do.
 	Notary *keyset.Notary
 	Log    *slog.Logger
@@ -238,7 +243,7 @@ func (s *Server) handle(method, path, name string, f func(http.ResponseWriter, *
 			if e.down || e.Problem.HTTPStatus() == http.StatusInternalServerError {
 				level = slog.LevelError
 				attrs = append(attrs, slog.String("error", err.Error()))
-			} else if e.Problem.HTTPStatus() < 500 {
+			} else if e.Problem.HTTPStatus() < 500 || e.RetryAfter > 0 {
 				tell, untold := s.quiet.tell(start)
 				if !tell {
 					return
@@ -311,6 +316,14 @@ func (s *Server) HandleHpkeConfig() {
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
+	if s.Quota != nil {
+		if !s.Quota.Enter() {
+			s.Turned(aggregator.ShedRequests)
+			s.refuse(w, r, Overloaded(http.StatusServiceUnavailable), start)
+			return
+		}
+		defer s.Quota.Leave()
+	}
 	status := http.StatusNotFound
 	if refuse, pattern := s.mux.Handler(r); pattern == "" {
 		// Unknown paths and methods get a problem document too; the mux knows which of
@@ -327,12 +340,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.mux.ServeHTTP(w, r)
 		return
 	} // else the mux would redirect to the clean path; no client of ours asks for such a one
-	e := plain(status, "")
+	s.refuse(w, r, plain(status, ""), start)
+}
+
+// refuse answers a request that has no handler, or is not to have one.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, e *Error, start time.Time) {
 	writeProblem(w, e, nil)
 	label := problemLabel(&e.Problem)
 	s.count(label)
 	if tell, untold := s.quiet.tell(start); tell {
-		attrs := []slog.Attr{slog.String("request", "other"), slog.String("problem", label), slog.Int("status", status),
+		attrs := []slog.Attr{slog.String("request", "other"), slog.String("problem", label), slog.Int("status", e.Problem.HTTPStatus()),
 			slog.Duration("took", time.Since(start))}
 		if untold > 0 {
 			attrs = append(attrs, slog.Uint64("untold", untold))

@@ -27,8 +27,10 @@ func (p *Party) Add(ctx context.Context, in *aggregator.Provision) (id dap.TaskI
 	p.adding.Lock()
 	defer p.adding.Unlock()
 	r := p.registration(in, w)
-	n, err := p.Store.Register(ctx, store.Provision{Task: w.Stored(p.opt.Limits.ClockSkew), Registration: r, Quota: quota(in.Policy, r.Added)})
+	n, err := p.Store.Register(ctx, store.Provision{Task: w.Stored(p.opt.Limits.ClockSkew), Registration: r, Quota: quota(in.Policy, r.Added), Most: p.opt.Quota.Tasks})
 	switch {
+	case tooMany(err) != nil:
+		return w.ID, false, tooMany(err)
 	case errors.Is(err, store.ErrEnded):
 		return w.ID, false, p.ended(ctx, w.ID)
 	case errors.Is(err, store.ErrDifferent):
@@ -48,6 +50,17 @@ func (p *Party) Add(ctx context.Context, in *aggregator.Provision) (id dap.TaskI
 		}
 	}
 	return w.ID, n > 0, nil
+}
+
+// tooMany says in words that a task is one more than the aggregator's quota; nil where
+// that is not what is wrong.
+func tooMany(err error) error {
+	var full *store.FullError
+	if !errors.As(err, &full) || full.Most == 0 {
+		return nil
+	}
+	return &aggregator.TaskError{Fault: aggregator.TaskTooMany, Task: full.Task,
+		Detail: fmt.Sprintf("%d are live, and no more may be (quota.tasks): starling task close ends one, or the quota is raised and a start reads it", full.Most)}
 }
 
 // quota is what a policy leaves for its leader's tasks; nil for none.
@@ -128,7 +141,11 @@ func (p *Party) use(ctx context.Context, w *task.Task) error {
 // judge makes the working form of a task that may be added, whatever the store has. One
 // that was imported may be over.
 func (p *Party) judge(in *aggregator.Provision, imported bool) (*task.Task, error) {
-	w, err := task.New(&in.Task, p.role)
+	err := p.opt.CheckIssuer(&in.Task)
+	var w *task.Task
+	if err == nil {
+		w, err = task.New(&in.Task, p.role)
+	}
 	if err != nil {
 		return nil, &aggregator.TaskError{Fault: aggregator.TaskInvalid, Detail: err.Error()}
 	}

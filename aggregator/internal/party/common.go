@@ -198,10 +198,10 @@ func (p *Party) StepDataKeys(ctx context.Context) (bool, error) {
 }
 
 // End is the end of each pass, the same at both services: needless files go, then stepKeys
-// runs, then the data keys' turn comes, what others changed in the registry, and tasks that
-// nobody uses. worked is what the pass has done before it.
+// runs, then the data keys' turn comes, marks that are needless, what others changed in the
+// registry, and tasks that nobody uses. worked is what the pass has done before it.
 func (p *Party) End(ctx context.Context, worked bool, stepKeys func(context.Context) (bool, error)) (bool, error) {
-	for _, step := range []func(context.Context) (bool, error){p.Bury, stepKeys, p.StepDataKeys, p.Follow, p.GiveUp} {
+	for _, step := range []func(context.Context) (bool, error){p.Bury, stepKeys, p.StepDataKeys, p.forgetMarks, p.Follow, p.GiveUp} {
 		more, err := step(ctx)
 		if worked = worked || more; err != nil {
 			return worked, err
@@ -209,3 +209,7 @@ func (p *Party) End(ctx context.Context, worked bool, stepKeys func(context.Cont
 	}
 	return worked, nil
 }
+
+// Unmarked says whether nothing tells that the store was put back: it is a database's, and
+// there is no place of marks.
+func (p *Party) Unmarked() bool { return p.opt.Database != nil && p.opt.Database.Marks == nil }

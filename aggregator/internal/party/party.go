@@ -26,6 +26,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/payload"
 	"github.com/starling-agg/starling/aggregator/internal/payload/objects"
 	"github.com/starling-agg/starling/aggregator/internal/permit"
+	"github.com/starling-agg/starling/aggregator/internal/room"
 	"github.com/starling-agg/starling/aggregator/internal/steady"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres"
@@ -35,6 +36,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/wrap/keeper"
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/aggregator/keyset/vault"
+	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/body"
 	"github.com/starling-agg/starling/internal/disk"
@@ -71,15 +73,20 @@ type Party struct {
 	// for its rows; nil where nothing is.
 	Shared  *postgres.Store
 	Objects payload.Store
-	States  *States
-	Steady  *steady.Clock
-	Book    *agreement.Book
-	Keys    *keyset.Set
-	Data    *datakey.Set
+	// RowBytes is the least size of such an object; 0 is the intake's own.
+	RowBytes int64
+	States   *States
+	Steady   *steady.Clock
+	Quota    *room.Quota
+	Book     *agreement.Book
+	Keys     *keyset.Set
+	Data     *datakey.Set
 
 	vaults   vaults
 	wrapping *keeper.Keeper // nil without a database
 	marks    io.Closer      // nil without marks
+	marked   payload.Store  // where they lie; nil without
+	replica  replica
 	opt      aggregator.Options
 	role     dap.Role
 	ready    func(*agreement.Book, *task.Task)
@@ -88,6 +95,9 @@ type Party struct {
 
 	retiring sync.Mutex // guards retired
 	retired  pass
+
+	forgetting sync.Mutex // guards forgot
+	forgot     time.Time  // when marks that are needless were last looked for
 
 	idling sync.Mutex // guards turned
 	turned time.Time  // when Tasks last began a turn
@@ -108,13 +118,19 @@ func Open(ctx context.Context, o Options) (_ *Party, err error) {
 	p.States = &States{p: p}
 	life := context.WithoutCancel(ctx) // tasks are opened later, too
 	p.Tasks.Open = func(id dap.TaskID) error { return p.reopen(life, id) }
+	for i := range o.Tasks {
+		if err := o.CheckIssuer(&o.Tasks[i]); err != nil {
+			return nil, err
+		}
+	}
 	configured, err := task.Set(o.Tasks, o.Role)
 	if err != nil {
 		return nil, err
 	}
+	p.Quota = room.NewQuota(o.Quota, o.Clock.Now)
 	p.Server = &edge.Server{
-		Follow: p.follow,
-		Base:   base, Tasks: p.Tasks, Limits: o.Limits,
+		Follow: p.follow, Quota: p.Quota, Turned: o.Observe.Turned,
+		Base: base, Tasks: p.Tasks, Limits: o.Limits,
 		Budget: body.NewBudget(o.Limits.InFlight), Log: o.Log, Closed: o.Closed,
 	}
 	if err := p.openStore(ctx, &o); err != nil {
@@ -156,13 +172,14 @@ func (p *Party) openStore(ctx context.Context, o *Options) (err error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	beside, err := openObjects(ctx, o.Database.Objects)
+	beside, err := p.openObjects(ctx, o)
 	if err != nil {
 		return err
 	}
-	var marks payload.Store
-	if o.Database.Marks != nil {
-		if marks, p.marks, err = objects.Marks(ctx, o.Database.Marks); err != nil {
+	if o.Database.Marks == nil {
+		o.Log.Warn("not protected: " + status.NoMarks)
+	} else {
+		if p.marked, p.marks, err = objects.Marks(ctx, o.Database.Marks); err != nil {
 			return err
 		}
 		defer func() {
@@ -174,7 +191,7 @@ func (p *Party) openStore(ctx context.Context, o *Options) (err error) {
 	database := postgres.DatabaseOf(o.Database)
 	database.Clock, database.Observe, database.Failpoints, database.Prefix = o.Clock, o.Observe.Transaction, o.Failpoints, "store"
 	rows, err := postgres.Open(ctx, postgres.Options{
-		Database: database, Role: o.Role, Party: o.Base, Clock: later{p}, Objects: beside, Marks: marks,
+		Database: database, Role: o.Role, Party: o.Base, Clock: later{p}, Objects: beside, Marks: p.marked,
 		Wrapper: func(ctx context.Context) (wrap.Wrapper, error) { return p.openWrapping(ctx, o.Database) },
 		Keys:    func(context.Context, datakey.Book) (postgres.Keys, error) { return later{p}, nil },
 	})
@@ -185,6 +202,7 @@ func (p *Party) openStore(ctx context.Context, o *Options) (err error) {
 		return err
 	}
 	p.Shared, p.Store, p.Leader, p.Helper, p.Objects = rows, rows, rows, rows, beside
+	p.replica.member = rows.Member()
 	if err := p.openVaults(ctx, rows); err != nil {
 		return errors.Join(err, p.CloseStore())
 	}
@@ -193,12 +211,12 @@ func (p *Party) openStore(ctx context.Context, o *Options) (err error) {
 
 // openObjects opens the object storage of uploads, and finds out whether it keeps the
 // contract of [payload]; nil where all are rows.
-func openObjects(ctx context.Context, o *aggregator.Objects) (payload.Store, error) {
-	if o == nil {
+func (p *Party) openObjects(ctx context.Context, o *Options) (s payload.Store, err error) {
+	if given, ok := payload.For(ctx); ok && o.Role == dap.RoleLeader {
+		s, p.RowBytes = given.Store, given.RowBytes
+	} else if o.Database.Objects == nil {
 		return nil, nil
-	}
-	s, err := objects.Configured(o)
-	if err != nil {
+	} else if s, err = objects.Configured(o.Database.Objects); err != nil {
 		return nil, err
 	}
 	if err := payload.Probe(ctx, s, "probe/"); err != nil {
@@ -234,8 +252,16 @@ func (p *Party) openVaults(ctx context.Context, rows *postgres.Store) (err error
 	return nil
 }
 
-// CloseStore closes what was opened, the store first.
+// CloseStore closes what was opened, the store first. All work has ended: other replicas need
+// not wait for this one. Where it cannot say so they hold it dead after a while, as one that
+// was killed.
 func (p *Party) CloseStore() error {
+	p.leave()
+	if p.vaults.hpke != nil {
+		if err := p.vaults.hpke.Leave(context.Background()); err != nil {
+			p.opt.Log.Warn("the others are not told that this process ends", "error", err)
+		}
+	}
 	err := p.Store.Close()
 	if p.wrapping != nil {
 		err = errors.Join(err, p.wrapping.Close())

@@ -66,7 +66,7 @@ func (p *Party) take(ctx context.Context, in []aggregator.Provision) error {
 		}
 		r := p.registration(&in[i], w)
 		if len(first) == 0 {
-			list = append(list, store.Provision{Task: w.Stored(p.opt.Limits.ClockSkew), Registration: r})
+			list = append(list, store.Provision{Task: w.Stored(p.opt.Limits.ClockSkew), Registration: r, Most: p.opt.Quota.Tasks})
 			continue
 		}
 		switch there, err := p.Store.Registration(ctx, w.ID); {
@@ -82,7 +82,9 @@ func (p *Party) take(ctx context.Context, in []aggregator.Provision) error {
 	if len(list) == 0 {
 		return nil
 	}
-	if _, err := p.Store.Register(ctx, list...); err != nil {
+	if _, err := p.Store.Register(ctx, list...); tooMany(err) != nil {
+		return tooMany(err)
+	} else if err != nil {
 		return fmt.Errorf("import: %w", err)
 	}
 	p.opt.Log.Info("the tasks of the configuration were imported into the store", "tasks", len(list))
@@ -153,6 +155,9 @@ func (p *Party) remake(ctx context.Context, id dap.TaskID) error {
 	}
 	t, err := p.opt.Provide(ctx, r.Form, r.Made, r.Terms)
 	if err != nil {
+		return err
+	}
+	if err := p.opt.CheckIssuer(&t); err != nil {
 		return err
 	}
 	w, err := task.New(&t, p.role)

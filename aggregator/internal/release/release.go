@@ -53,6 +53,8 @@ type Request struct {
 	// allows.
 	Now  time.Time
 	Skew time.Duration
+	// Rates compare what came with what was to come.
+	Rates *Rates
 	// Finish makes the stored response of the sealed share and of what the batch held.
 	Finish func(share dap.HpkeCiphertext, frozen store.Frozen) ([]byte, error)
 }
@@ -100,13 +102,17 @@ func Allowed(t *task.Task, sel store.Selection, now time.Time, skew time.Duratio
 // Once draws noise, and closes the batch with the answer in one transaction; a resource
 // that was answered before gets the same bytes again and nothing is drawn. Errors are the
 // store's: ErrMismatch, ErrTooSmall and ErrOverlap mean that nothing was closed, and so do
-// [Allowed]'s, [*Held], [*datakey.GoneError], [*datakey.AheadError] and, where noise is
+// [Allowed]'s, [*Held], [*Uncounted], [*datakey.GoneError], [*datakey.AheadError] and, where noise is
 // correlated, a [*correlated.OrderError].
 //
 // Step 12 of one report: from a batch that no commit can enter any more, to a noised
 // share sealed to the collector.
 func Once(ctx context.Context, s store.Releases, r *Request) ([]byte, error) {
 	if err := Allowed(r.Task, r.Selection, r.Now, r.Skew); err != nil {
+		return nil, err
+	}
+	vouched, err := r.Rates.Vouched(ctx, r.Task, r.Selection)
+	if err != nil {
 		return nil, err
 	}
 	// Now, for Draw must not write through the store.
@@ -119,12 +125,14 @@ func Once(ctx context.Context, s store.Releases, r *Request) ([]byte, error) {
 			key.Wipe()
 		}
 	}()
-	return s.Release(ctx, &store.Release{
+	var rate *status.Rate
+	response, err := s.Release(ctx, &store.Release{
 		Resource: r.Resource, Task: r.Task.ID, Kind: r.Kind,
 		Selection: r.Selection, Count: r.Count, Checksum: r.Checksum,
 		Debit: Mechanism(r.Task), Series: Series(r.Task),
 		Draw: func(sum *vdaf.AggShare, frozen store.Frozen) (_ []int64, err error) {
-			if held := Holds(r.Task, &frozen); held != nil {
+			var held *Held
+			if rate, held = Compare(r.Task, &frozen, vouched); held != nil {
 				return nil, held
 			}
 			at, err := timeOf(r.Task, frozen.Span)
@@ -158,6 +166,10 @@ func Once(ctx context.Context, s store.Releases, r *Request) ([]byte, error) {
 			}, err
 		},
 	})
+	if err == nil && rate != nil { // else it was released before
+		r.Rates.Note(r.Task.ID, rate)
+	}
+	return response, err
 }
 
 // sample fills draw with the noise for a sum. It depends on nothing that was chosen by
@@ -182,29 +194,6 @@ func seal(t *task.Task, role dap.Role, asked, share []byte) (dap.HpkeCiphertext,
 		return dap.HpkeCiphertext{}, fmt.Errorf("release: seal: %w", err)
 	}
 	return dap.HpkeCiphertext{ConfigID: t.CollectorID, Enc: enc, Payload: payload}, nil
-}
-
-// Held is a batch that has too many reports to be honest: it is not released while this
-// much is expected.
-type Held struct{ status.Held }
-
-func (h *Held) Error() string { return h.Why() }
-
-// Holds is nil unless a batch of that task, or one round of it, has too many reports.
-func Holds(t *task.Task, f *store.Frozen) *Held {
-	e := t.Expected
-	held := status.Held{
-		Start: uint64(f.Span.Start), Duration: uint64(f.Span.Duration), Reports: f.Count, Expected: e.Of(f.Span),
-		Epsilon: e.HalfHonestEpsilon, Delta: e.HalfHonestDelta,
-	}
-	switch {
-	case e.Holds(f.Count, f.Span):
-	case e.HoldsRound(f.Fullest):
-		held.Reports, held.Expected, held.OneRound = f.Fullest, e.Reports, true
-	default:
-		return nil
-	}
-	return &Held{held}
 }
 
 // Mechanism names the noise of a task's releases and its parameters, exactly, for the

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 
+	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/verify"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/vdaf"
@@ -46,8 +47,9 @@ type prio3Job struct {
 	helper, answered bool
 }
 
-func (j *prio3Job) Verdicts() []dap.ReportError { return j.Errs }
-func (j *prio3Job) Final() bool                 { return j.helper || j.answered }
+func (j *prio3Job) Spends() ([]store.Spend, []int) { return j.Batch.Spends() }
+func (j *prio3Job) Verdicts() []dap.ReportError    { return j.Errs }
+func (j *prio3Job) Final() bool                    { return j.helper || j.answered }
 
 func (j *prio3Job) Message(i int) []byte {
 	switch {

@@ -14,6 +14,8 @@ package rounds
 import (
 	"context"
 
+	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/verify"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/vdaf"
@@ -26,8 +28,8 @@ type Engine interface {
 	// job is over.
 	Rounds() int
 	// Begin is step 0 of a job, in the role that prm names: the leader's first messages,
-	// or what the helper makes of them. The only error is the context's. The caller
-	// closes the job.
+	// or what the helper makes of them. It fails with the context, and as
+	// [verify.Pool.Begin]. The caller closes the job.
 	Begin(ctx context.Context, prm verify.Params, reports []verify.Report) (Job, error)
 }
 
@@ -39,6 +41,12 @@ type Job interface {
 	Verdicts() []dap.ReportError
 	// Refuse settles report i by hand; it stays refused.
 	Refuse(i int, code dap.ReportError)
+	// Spends are what the reports without a verdict show, and their indices; Spent settles
+	// one whose device has another report, and Uncredited counts why credentials were not
+	// taken. See [verify.Batch].
+	Spends() ([]store.Spend, []int)
+	Spent(i int)
+	Uncredited() map[aggregator.Uncredited]uint64
 	// Message is the ping-pong message for the peer about report i, which has no verdict;
 	// nil where nothing is left to say.
 	Message(i int) []byte

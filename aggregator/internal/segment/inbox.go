@@ -373,8 +373,18 @@ func (in *Inbox) reserve(size int64) error {
 
 func (in *Inbox) release(size int64) {
 	in.mu.Lock()
+	defer in.mu.Unlock()
 	in.inFlight -= size
-	in.mu.Unlock()
+	in.settled()
+}
+
+// settled forgets counts where nothing is left to count: of what was in a log and never
+// acknowledged, and of what was named before [Inbox.Put] came to count it. in.mu must be
+// held.
+func (in *Inbox) settled() {
+	if in.unsorted <= 0 && in.inFlight == 0 {
+		clear(in.waiting)
+	}
 }
 
 // append makes one record, given in parts, durable, in a new log if the current one has
@@ -580,10 +590,7 @@ func (in *Inbox) sorted(log closedLog) {
 	in.closed = slices.DeleteFunc(in.closed, func(c closedLog) bool { return c.name == log.name })
 	in.unsorted -= log.bytes
 	delete(in.found, log.name)
-	// what was in a log and never acknowledged is forgotten
-	if in.unsorted <= 0 && in.inFlight == 0 {
-		clear(in.waiting)
-	}
+	in.settled()
 }
 
 // came counts reports that were acknowledged.

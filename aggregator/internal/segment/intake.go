@@ -16,7 +16,7 @@ import (
 // database, and all others lie in a payload store.
 const (
 	RowFolder    = "rows/"
-	objectFolder = "slices/"
+	ObjectFolder = "slices/"
 	objectSuffix = ".obj"
 )
 
@@ -281,7 +281,7 @@ func (in *Intake) keep(ctx context.Context, g *groupCommit) error {
 func (in *Intake) Place(size int64) string {
 	folder := RowFolder
 	if in.opt.Objects != nil && size >= in.opt.RowBytes {
-		folder = objectFolder
+		folder = ObjectFolder
 	}
 	return ObjectName(strings.TrimSuffix(folder, "/"))
 }

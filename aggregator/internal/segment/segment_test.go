@@ -542,3 +542,39 @@ func TestCame(t *testing.T) {
 		}
 	}
 }
+
+// TestNamedBeforeItIsCounted: reports that rows name before Put has come to count them, for
+// its goroutine was not run meanwhile, do not count as unnamed for good.
+func TestNamedBeforeItIsCounted(t *testing.T) {
+	in, err := OpenInbox(t.Context(), disktest.NewMem(1), newRows(), InboxOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	s, err := NewSorter(in, SorterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := []Entry{testEntry(1)}
+	size := int64(e[0].encodedSize())
+	// Put, in its steps.
+	if err := in.reserve(size); err != nil {
+		t.Fatal(err)
+	}
+	in.note(e)
+	if err := in.append(t.Context(), recordParts(e, in.opt.JobBytes, in.opt.JobReports)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := s.Sort(t.Context()); n != 1 || err != nil {
+		t.Fatalf("%d logs were sorted: %v", n, err)
+	}
+	in.came(e)
+	in.note(e)
+	if !in.May(e[0].TaskID) {
+		t.Error("while the upload is under way its reports are not counted, so that this shows nothing")
+	}
+	in.release(size)
+	if n := in.Waiting(e[0].TaskID); n != 0 || in.May(e[0].TaskID) {
+		t.Errorf("%d reports count as unnamed, and rows name them", n)
+	}
+}

@@ -55,7 +55,7 @@
 // After that a caller asks again, and what took place is not done twice:
 //
 //   - The answer is that of the first time: PutTask, Register (made none), CloseTask, CommitLog, BeginLogs, ForgetLog,
-//     SaveSent, RenewJob, Move, HoldTask, Resume (of no reports), Create (not made), Forgo, CommitJob, Advance,
+//     Spend, SaveSent, RenewJob, Move, HoldTask, Resume and GiveUp (of no reports), Create (not made), Forgo, CommitJob, Advance,
 //     Fail, Drain, Freeze, Release, Retire, Sweep, Bury, NoteKeys, SaveTime and those of
 //     [datakey.Book].
 //   - ErrStaleLease, for the lease went with the first: FinishJob, RetryJob, QuarantineJob,

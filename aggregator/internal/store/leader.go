@@ -82,6 +82,11 @@ type Leader interface {
 	// ends the wait of their parked jobs, of how many reports it says: they may be
 	// claimed again, or, with drop, are quarantined as report_dropped.
 	Resume(ctx context.Context, tasks []dap.TaskID, drop bool) (reports uint64, err error)
+	// GiveUp ends what waits of a task that was closed, but for the jobs that the peer may
+	// have, which are those that were sent and are not parked; it says how many reports
+	// these were. They count as rejected with report_dropped. A worker that holds such a job
+	// finds its lease gone.
+	GiveUp(ctx context.Context, task dap.TaskID) (reports uint64, err error)
 	// Seen says which of the ids are already aggregated in the task (the leader must not
 	// send those).
 	Seen(ctx context.Context, task dap.TaskID, ids []dap.ReportID) ([]bool, error)
@@ -93,6 +98,8 @@ type Leader interface {
 	// reach it, ErrBusy when another collection holds some of it; nothing is marked then.
 	// Again gives the same selection.
 	Drain(ctx context.Context, r *Resource) (sel Selection, waiting uint64, err error)
+	// Verified counts what an interval of a task has: verified reports, and those that wait.
+	Verified(ctx context.Context, task dap.TaskID, interval dap.Interval) (verified, waiting uint64, err error)
 	// Freeze fixes the batch if nothing in it waits (else ErrBusy: it stays draining) and
 	// it still has its minimum; if not, or if it was not drained, the batch buckets are
 	// open (ErrTooSmall). A frozen collection stays frozen until it is released or fails.

@@ -113,6 +113,7 @@ type Provision struct {
 	Task *Task
 	Registration
 	Quota *Quota // what is left for By in band; nil bounds nothing
+	Most  int    // tasks of the store, whoever added them, that may be live when this is Added; 0: any number
 }
 
 // A Quota bounds what one peer brings in band: it is counted in the transaction that adds a
@@ -124,13 +125,19 @@ type Quota struct {
 	Added int       // tasks that By added
 }
 
-// A FullError refuses a task that is beyond its [Quota]; nothing has changed.
+// A FullError refuses a task that is beyond its [Quota], or one more than Most of its
+// [Provision]; nothing has changed.
 type FullError struct {
+	Task dap.TaskID
+	Most int       // of the store; 0: it is the peer's quota
 	Live bool      // there are too many at one time; else too many came
 	Free time.Time // when the oldest of the latter no longer counts
 }
 
 func (e *FullError) Error() string {
+	if e.Most > 0 {
+		return fmt.Sprintf("store: %d tasks are live, and no more may be", e.Most)
+	}
 	if e.Live {
 		return "store: as many tasks of the peer are live as may be"
 	}
@@ -146,8 +153,8 @@ type Registry interface {
 	// that is registered with the same bytes, terms and tenant is left as it is, whoever
 	// adds it and however; made counts the others. ErrDifferent if a task is there
 	// otherwise, also with another configuration; ErrEnded if it is closed, retired, or was
-	// closed by a restore; *[FullError] if it is beyond its quota, which one that is there is
-	// not.
+	// closed by a restore; *[FullError] if it is beyond its quota or one too many, which one
+	// that is there is not.
 	Register(ctx context.Context, tasks ...Provision) (made int, err error)
 	// CloseTask closes a task for good. Again is harmless: the first closing holds, and is
 	// returned. ErrNotFound if the task is not registered.

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/datakey"
@@ -26,7 +27,10 @@ var (
 	ErrFull       = errors.New("store: too many collections wait")           // of a task
 	// of these reports; it is mended from what the peer has
 	ErrDamaged = errors.New("store: replay protection is damaged")
+	// of a round, whose reports wait; the peer has other marks, so nothing mends it
+	ErrMarks   = fmt.Errorf("%w: the marks of a round are not what was written", ErrDamaged)
 	ErrNoRoom  = errors.New("store: no room on the disk") // nothing changed; later
+	ErrAgain   = errors.New("store: not at present")      // nothing changed: a database is away, or others were faster; later
 	ErrUnknown = errors.New("store: outcome unknown")     // stop, reopen, recover
 	// the replica was held dead since the work began: nothing changed, begin anew
 	ErrCutOff = errors.New("store: the other replicas held this one dead, and keys that the work used may be destroyed")
@@ -111,6 +115,7 @@ type Base interface {
 	Resources
 	Releases
 	Replay
+	Spending
 	Watch
 	Files
 	datakey.Book

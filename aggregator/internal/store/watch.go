@@ -45,6 +45,15 @@ type Levels struct {
 	Oldest time.Time
 }
 
+// A Usage is what a store has of that which a quota bounds.
+type Usage struct {
+	Tasks int // registered ones that are live: neither closed nor ended
+	// Bytes of reports that wait and rows name, of the replay protection, of the aggregate
+	// shares of open batches and, on the embedded engine, of noise: all that uploads can
+	// make grow without an end.
+	Bytes int64
+}
+
 // Copied says of what a copy is: whose store, and how far it had come.
 type Copied struct {
 	Role     dap.Role
@@ -73,6 +82,9 @@ type Watch interface {
 	Counts(ctx context.Context, task dap.TaskID) (*Counts, error)
 	// Totals are the counts of all tasks together; they may be a few seconds old.
 	Totals(ctx context.Context) (*Counts, error)
+	// Usage is what there is at a time. It reads rows, no more than a few for each task,
+	// file and open batch, and no reports.
+	Usage(ctx context.Context, now time.Time) (Usage, error)
 	// Batches lists a task's batches that have reports, or wait for some: the n newest.
 	Batches(ctx context.Context, task dap.TaskID, n int) ([]BatchStatus, error)
 	// Stuck lists work that is failing, with the reason last given.

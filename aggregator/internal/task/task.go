@@ -38,14 +38,16 @@ type Task struct {
 	CollectorKey *sealed.PublicKey
 	SealedTo     [sha256.Size]byte // digest of the collector's HPKE configuration
 	Noise        noise.Sampler
-	Suite        sealed.Suite         // of the recipe's devices; zero: whatever is offered
-	Deployment   *keyset.Deployment   // of the recipe's signing keys; nil: it names none
-	Series       *aggregator.Series   // nil where each release has noise of its own
-	Calendar     *aggregator.Calendar // nil where DAP's rules are all
+	Suite        sealed.Suite            // of the recipe's devices; zero: whatever is offered
+	Deployment   *keyset.Deployment      // of the recipe's signing keys; nil: it names none
+	Series       *aggregator.Series      // nil where each release has noise of its own
+	Calendar     *aggregator.Calendar    // nil where DAP's rules are all
+	Credentials  *aggregator.Credentials // nil where reports show none
 	Expected     aggregator.Expectation
-	Helper       *url.URL // routing copy
-	Block        int      // reports that one worker verifies at a time
-	Held         int      // blocks of one batch whose output shares stay in memory until its commit
+	Rate         *aggregator.Rate // nil where nothing is sampled
+	Helper       *url.URL         // routing copy
+	Block        int              // reports that one worker verifies at a time
+	Held         int              // blocks of one batch whose output shares stay in memory until its commit
 	states       sync.Pool
 	interval     dap.Interval
 	bounded      bool
@@ -57,6 +59,7 @@ type Task struct {
 const (
 	blockBytes = 8 << 20
 	maxBlock   = 64
+	credited   = 256 // reports at most whose credentials are verified together
 	heldBytes  = 64 << 20
 )
 
@@ -96,7 +99,7 @@ func New(t *aggregator.Task, role dap.Role) (*Task, error) {
 		Collector: NewToken(t.CollectorToken), Upload: NewToken(t.UploadToken),
 		CollectorID: t.CollectorHPKE.ID, CollectorKey: key, SealedTo: sha256.Sum256(collector),
 		Noise: t.Noise, Series: t.Series, Calendar: t.Calendar, Helper: helper, Expected: t.Expected,
-		Suite: t.Suite, Deployment: t.Deployment,
+		Suite: t.Suite, Deployment: t.Deployment, Credentials: t.Credentials, Rate: t.Rate,
 	}
 	if t.Advertise && role == dap.RoleLeader {
 		if w.Advert, err = taskprov.Value(t.Framing, t.Config); err != nil {
@@ -111,7 +114,11 @@ func New(t *aggregator.Task, role dap.Role) (*Task, error) {
 	w.KeyID = slices.Min(ids)
 	w.interval, w.bounded = cfg.Interval()
 	s := v.Sizes()
-	w.Block = max(1, min(maxBlock, blockBytes/(s.LeaderInput+s.VerifierShare+s.AggShare)))
+	most := maxBlock
+	if w.Credentials != nil {
+		most = credited
+	}
+	w.Block = max(1, min(most, blockBytes/(s.LeaderInput+s.VerifierShare+s.AggShare)))
 	w.Held = max(1, heldBytes/(2*s.LeaderInput+w.Block*(s.VerifierShare+2*s.AggShare)))
 	w.states.New = func() any { return v.NewState(w.Block) }
 	return w, nil

@@ -18,7 +18,11 @@
 //	invalid_message          extensions unknown, unordered or repeated; plaintext share, or the VDAF's in it, malformed
 //	hpke_unknown_config_id   no such key
 //	hpke_decrypt_error       cannot open
+//	invalid_message          where reports show credentials: none, or one that does not hold for the report (aggregator.Uncredited)
 //	vdaf_verify_error        proof does not hold; the peer's share or message does not, or is malformed
+//
+// A report whose device has another one in the round is refused as report_replayed, by
+// whoever asks the store (store.Spending).
 package verify
 
 import (
@@ -30,6 +34,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/task"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/sealed"
@@ -38,14 +43,18 @@ import (
 
 // A Pool bounds how many goroutines of a service verify at one time, over all batches.
 // Safe for concurrent use.
-type Pool struct{ tokens chan struct{} }
+type Pool struct {
+	tokens chan struct{}
+	turn   *aggregator.Turn
+}
 
-// NewPool returns a pool of workers; 0 means GOMAXPROCS.
-func NewPool(workers int) *Pool {
+// NewPool returns a pool of workers; 0 means GOMAXPROCS. Where there is a turn, each
+// block waits for it.
+func NewPool(workers int, turn *aggregator.Turn) *Pool {
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
-	return &Pool{make(chan struct{}, workers)}
+	return &Pool{make(chan struct{}, workers), turn}
 }
 
 // run calls f for every i in [0, n) on the pool's workers and returns when all calls have.
@@ -56,12 +65,21 @@ func (p *Pool) run(n int, f func(i int)) {
 		wg.Go(func() {
 			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
 				p.tokens <- struct{}{}
-				f(i)
+				p.inTurn(func() { f(i) })
 				<-p.tokens
 			}
 		})
 	}
 	wg.Wait()
+}
+
+// inTurn calls f when it is the service's turn.
+func (p *Pool) inTurn(f func()) {
+	if p.turn == nil {
+		f()
+		return
+	}
+	p.turn.Do(f)
 }
 
 // Params are what a batch has in common.
@@ -70,8 +88,10 @@ type Params struct {
 	Role  dap.Role // leader or helper
 	KeyID uint8    // of the verification key; the task has it
 	Keys  *sealed.Keyring
-	Now   time.Time
-	Skew  time.Duration
+	// Issuer is that beside this aggregator; nil where no task's reports show credentials.
+	Issuer aggregator.Issuer
+	Now    time.Time
+	Skew   time.Duration
 }
 
 // A Report is one report as this aggregator got it. It is only read.
@@ -85,11 +105,13 @@ type Batch struct {
 	// Errs has the verdict of each report; zero where the proof holds so far.
 	Errs []dap.ReportError
 
+	pool    *Pool
 	task    *task.Task
 	role    dap.Role
 	prm     Params
 	reports []Report
 	held    atomic.Int64 // blocks that keep their state
+	credits credits
 
 	errs   []error // the same for the VDAF, which also sets them
 	shares []byte  // own verifier shares
@@ -104,16 +126,20 @@ type block struct {
 
 // Begin opens, checks and verifies the reports: the leader's first step, or all the steps
 // of a helper whose VDAF has one round. Call [Batch.Close] when done with the batch,
-// which reads the reports until then. The only error is the context's.
+// which reads the reports until then. It fails with the context, and where the issuer's
+// keys cannot be read now.
 func (p *Pool) Begin(ctx context.Context, prm Params, reports []Report) (*Batch, error) {
 	n, sizes := len(reports), prm.Task.VDAF.Sizes()
 	b := &Batch{
 		Errs: make([]dap.ReportError, n), errs: make([]error, n),
-		task: prm.Task, role: prm.Role, prm: prm, reports: reports,
+		pool: p, task: prm.Task, role: prm.Role, prm: prm, reports: reports,
 		shares: make([]byte, n*sizes.VerifierShare),
 	}
 	if prm.Role == dap.RoleHelper {
 		b.msgs = make([]byte, n*sizes.VerifierMessage)
+	}
+	if err := b.epochs(); err != nil {
+		return nil, err
 	}
 	for lo := 0; lo < n; lo += prm.Task.Block {
 		b.blocks = append(b.blocks, block{lo: lo, hi: min(n, lo+prm.Task.Block)})
@@ -136,7 +162,7 @@ func (b *Batch) begin(blk *block) {
 	errs := b.errs[blk.lo:blk.hi]
 	own := b.shares[blk.lo*sizes.VerifierShare : blk.hi*sizes.VerifierShare]
 	blk.state = b.task.State()
-	b.verifyInit(blk, blk.state, own, errs)
+	b.verifyInit(blk, blk.state, own, errs, true)
 	if b.role == dap.RoleHelper {
 		reports := b.reports[blk.lo:blk.hi]
 		leader := make([]byte, len(own))
@@ -169,12 +195,16 @@ func (b *Batch) messages(blk *block) []byte {
 }
 
 // verifyInit opens the reports of a block and takes the VDAF's first step on those that
-// have no error.
-func (b *Batch) verifyInit(blk *block, state vdaf.State, own []byte, errs []error) {
+// have no error. Credentials are looked at the first time: of the same bytes they say the
+// same again.
+func (b *Batch) verifyInit(blk *block, state vdaf.State, own []byte, errs []error, first bool) {
 	t, n := b.task, blk.hi-blk.lo
 	reports := b.reports[blk.lo:blk.hi]
 	plain := make([]dap.PlaintextInputShare, n)
-	b.open(&b.prm, reports, plain, errs)
+	aads := b.open(&b.prm, reports, plain, errs)
+	if t.Credentials != nil && first {
+		b.credit(blk.lo, reports, plain, aads, errs)
+	}
 
 	in := vdaf.Reports{Nonces: make([][vdaf.NonceSize]byte, n), Public: make([][]byte, n), Inputs: make([][]byte, n)}
 	for i := range reports {
@@ -209,7 +239,7 @@ func (b *Batch) with(blk *block, f func(vdaf.State)) error {
 	defer b.task.PutState(state)
 	before := b.errs[blk.lo:blk.hi]
 	errs := slices.Clone(before)
-	b.verifyInit(blk, state, make([]byte, len(errs)*b.task.VDAF.Sizes().VerifierShare), errs)
+	b.verifyInit(blk, state, make([]byte, len(errs)*b.task.VDAF.Sizes().VerifierShare), errs, false)
 	for i := range errs {
 		if (errs[i] == nil) != (before[i] == nil) {
 			return ErrChanged
@@ -231,10 +261,15 @@ func (b *Batch) settle(blk *block) {
 	}
 }
 
-// open checks what needs no key, opens, and decodes.
-func (b *Batch) open(prm *Params, reports []Report, plain []dap.PlaintextInputShare, errs []error) {
+// open checks what needs no key, opens, and decodes. It returns what the shares are bound
+// to.
+func (b *Batch) open(prm *Params, reports []Report, plain []dap.PlaintextInputShare, errs []error) (aads [][]byte) {
 	t := b.task
 	items := make([]sealed.Item, len(reports))
+	var known []uint16
+	if t.Credentials != nil {
+		known = []uint16{dap.ExtPresentation}
+	}
 	var aad []byte
 	for i := range reports {
 		if errs[i] != nil {
@@ -266,11 +301,16 @@ func (b *Batch) open(prm *Params, reports []Report, plain []dap.PlaintextInputSh
 			public, private := reports[i].Share.Metadata.PublicExtensions, plain[i].PrivateExtensions
 			if err != nil || !private.Increasing() || !public.Disjoint(private) {
 				errs[i] = dap.InvalidMessage
-			} else if private.Unknown() != nil {
+			} else if private.Unknown(known...) != nil {
 				errs[i] = dap.UnsupportedExtension
 			}
 		}
 	}
+	aads = make([][]byte, len(items))
+	for i := range items {
+		aads[i] = items[i].AAD
+	}
+	return aads
 }
 
 // Metadata checks what stands in the clear in a report and returns zero or its refusal in
@@ -326,7 +366,10 @@ func (b *Batch) Check(messages [][]byte) error {
 	}
 	for i := range b.blocks {
 		blk := &b.blocks[i]
-		err := b.with(blk, func(s vdaf.State) { b.task.VDAF.Check(s, b.messages(blk), b.errs[blk.lo:blk.hi]) })
+		var err error
+		b.pool.inTurn(func() {
+			err = b.with(blk, func(s vdaf.State) { b.task.VDAF.Check(s, b.messages(blk), b.errs[blk.lo:blk.hi]) })
+		})
 		if err != nil {
 			return err
 		}
@@ -369,6 +412,7 @@ func (b *Batch) Fold(keep []bool, bucket []int32, n int) ([]*vdaf.AggShare, erro
 		if bucket != nil {
 			in = bucket[blk.lo:blk.hi]
 		}
+		// No turn is waited for: this is within a transaction of the commit.
 		err := b.with(blk, func(s vdaf.State) {
 			b.task.VDAF.Accumulate(s, keep[blk.lo:blk.hi], in, aggs, b.errs[blk.lo:blk.hi])
 		})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
@@ -78,7 +79,7 @@ func TestBatch(t *testing.T) {
 	const n, k = 3*64 + 17, 7
 	f := newFixture(n, k)
 	for _, c := range []struct{ workers, held int }{{1, 1000}, {4, 1000}, {1, 1}, {4, 2}} {
-		p := NewPool(c.workers)
+		p := NewPool(c.workers, nil)
 		f.tasks[0].Held, f.tasks[1].Held = c.held, c.held
 		in := make([]Report, n)
 		for i := range in {
@@ -159,7 +160,7 @@ func TestKeysGoneBeforeFold(t *testing.T) {
 	for i := range in {
 		in[i].Share = f.reports[i].LeaderShare()
 	}
-	b := must(f.begin(NewPool(1), dap.RoleLeader, in))
+	b := must(f.begin(NewPool(1, nil), dap.RoleLeader, in))
 	defer b.Close()
 	b.prm.Keys = must(sealed.NewKeyring(f.keys[1]))
 	if aggs, err := b.Fold(slices.Repeat([]bool{true}, n), nil, 1); !errors.Is(err, ErrChanged) || aggs != nil {
@@ -172,7 +173,7 @@ func TestKeysGoneBeforeFold(t *testing.T) {
 
 func TestRefuseKeepsTheFirstVerdict(t *testing.T) {
 	f := newFixture(2, 0)
-	b := must(f.begin(NewPool(1), dap.RoleLeader, []Report{{Share: f.reports[0].LeaderShare()}, {Share: f.reports[1].LeaderShare()}}))
+	b := must(f.begin(NewPool(1, nil), dap.RoleLeader, []Report{{Share: f.reports[0].LeaderShare()}, {Share: f.reports[1].LeaderShare()}}))
 	defer b.Close()
 	b.Refuse(0, dap.ReportReplayed)
 	b.Refuse(0, dap.ReportDropped)
@@ -188,11 +189,43 @@ func TestBeginStopsWithContext(t *testing.T) {
 	f := newFixture(1, 0)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_, err := NewPool(1).Begin(ctx, Params{Task: f.tasks[0], Role: dap.RoleLeader, KeyID: 3, Keys: must(sealed.NewKeyring())},
+	_, err := NewPool(1, nil).Begin(ctx, Params{Task: f.tasks[0], Role: dap.RoleLeader, KeyID: 3, Keys: must(sealed.NewKeyring())},
 		[]Report{{Share: f.reports[0].LeaderShare()}})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// TestTurnIsWaitedFor: no block is worked on before it is the service's turn, and a batch is
+// verified once it is.
+func TestTurnIsWaitedFor(t *testing.T) {
+	f := newFixture(70, 0)
+	in := make([]Report, len(f.reports))
+	for i := range in {
+		in[i].Share = f.reports[i].LeaderShare()
+	}
+	prm := Params{Task: f.tasks[0], Role: dap.RoleLeader, KeyID: 3, Keys: must(sealed.NewKeyring(f.keys[0])), Now: time.Now(), Skew: time.Minute}
+	synctest.Test(t, func(t *testing.T) {
+		turns := aggregator.NewTurns(1)
+		other, own := turns.Join(), turns.Join()
+		end, done := make(chan struct{}), make(chan *Batch, 1)
+		go other.Do(func() { <-end })
+		synctest.Wait()
+		p := NewPool(2, own)
+		go func() { done <- must(p.Begin(t.Context(), prm, in)) }()
+		synctest.Wait()
+		if len(done) > 0 {
+			t.Error("it was verified in the turn of another")
+		}
+		close(end)
+		b := <-done
+		for i, code := range b.Errs {
+			if code != 0 {
+				t.Fatalf("report %d: %v", i, code)
+			}
+		}
+		b.Close()
+	})
 }
 
 // BenchmarkBegin is one report at the leader: HPKE opening, checks and the VDAF's first
@@ -203,7 +236,7 @@ func BenchmarkBegin(b *testing.B) {
 	for i := range in {
 		in[i].Share = f.reports[i].LeaderShare()
 	}
-	p := NewPool(0)
+	p := NewPool(0, nil)
 	b.ReportAllocs()
 	for n := 0; n < b.N; n += len(in) {
 		must(f.begin(p, dap.RoleLeader, in)).Close()

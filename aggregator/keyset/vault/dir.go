@@ -144,3 +144,6 @@ func (d *Dir) shred(file string) error {
 
 // Beat implements [Vault]: there is one process.
 func (*Dir) Beat(context.Context, Report) (Turn, error) { return Turn{Alone: true, Maker: true}, nil }
+
+// Leave implements [Vault].
+func (*Dir) Leave(context.Context) error { return nil }

@@ -53,6 +53,10 @@ type Vault interface {
 	Keep(ctx context.Context, names []string, version uint64) error
 	// Beat says that this replica lives, and what it has, and says who else does.
 	Beat(ctx context.Context, r Report) (Turn, error)
+	// Leave says that this replica lives no more, so that nobody waits for it: the others are
+	// told so at their next beats, and not when the lease is over. Nothing of it is durable
+	// from then on. A beat afterwards is that of another life.
+	Leave(ctx context.Context) error
 }
 
 var (

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -30,8 +31,22 @@ type Pair struct {
 	Dir string
 	// Client prepares reports for the task.
 	Client *client.Client
-	// Leader and Helper are the two.
+	// Leader and Helper are the two, or the first process of each.
 	Leader, Helper *Party
+	// Databases are those of helper and leader, where each is several processes.
+	Databases []*Database
+
+	more []*Party // further processes
+	ends []func() // of all else that runs
+}
+
+// Replicas say how many processes leader and helper have, each on a server of PostgreSQL of
+// its own, behind something that spreads connections.
+type Replicas struct {
+	Each int
+	// Objects is the section of a leader's configuration that names object storage; empty
+	// where all uploads are rows.
+	Objects string
 }
 
 // A Party is one process.
@@ -64,7 +79,17 @@ func Start(binary, dir string, change func(role, text string) string) (*Pair, er
 }
 
 // StartTask is Start for another task, but for the addresses of leader and helper.
-func StartTask(binary, dir string, task account.Options, change func(role, text string) string) (_ *Pair, err error) {
+func StartTask(binary, dir string, task account.Options, change func(role, text string) string) (*Pair, error) {
+	return begin(binary, dir, task, change, nil, nil)
+}
+
+// StartReplicas is StartTask with several processes of each.
+func StartReplicas(binary, dir string, task account.Options, replicas Replicas) (*Pair, error) {
+	return begin(binary, dir, task, nil, &replicas, nil)
+}
+
+// begin is all of them; beside makes more while the addresses are held.
+func begin(binary, dir string, task account.Options, change func(role, text string) string, replicas *Replicas, beside func(*deploy.Addresses) error) (_ *Pair, err error) {
 	a, err := deploy.Loopback()
 	if err != nil {
 		return nil, err
@@ -83,10 +108,16 @@ func StartTask(binary, dir string, task account.Options, change func(role, text 
 		Leader: &Party{Role: "leader", Public: a.Leader.Addr().String(), local: a.LeaderLocal.Addr().String()},
 		Helper: &Party{Role: "helper", Public: a.Helper.Addr().String(), local: a.HelperLocal.Addr().String()},
 	}
+	if beside != nil {
+		if err := beside(a); err != nil {
+			return nil, err
+		}
+	}
 	a.Close() // the processes listen there
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Stop())
+			p.End()
 		}
 	}()
 	for _, s := range p.Both() {
@@ -101,6 +132,13 @@ func StartTask(binary, dir string, task account.Options, change func(role, text 
 		if err := os.WriteFile(s.Config, text, 0o600); err != nil {
 			return nil, err
 		}
+		if replicas != nil {
+			if err := replicas.add(p, s); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, s := range p.All() {
 		if err := s.start(binary); err != nil {
 			return nil, err
 		}
@@ -112,7 +150,7 @@ func StartTask(binary, dir string, task account.Options, change func(role, text 
 	if p.Client, err = client.New(client.Options{Prover: account.Prover, Recipe: bytes, MaxEpsilon: math.Inf(1)}); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for {
 		if err = p.Client.Refresh(ctx); err == nil {
@@ -125,12 +163,15 @@ func StartTask(binary, dir string, task account.Options, change func(role, text 
 	}
 }
 
-// Both are helper and leader.
+// Both are helper and leader, or the first process of each.
 func (p *Pair) Both() []*Party { return []*Party{p.Helper, p.Leader} }
 
-// Failed says whether one of the two has ended by itself.
+// All are all processes.
+func (p *Pair) All() []*Party { return append(p.Both(), p.more...) }
+
+// Failed says whether one of them has ended by itself.
 func (p *Pair) Failed() error {
-	for _, s := range p.Both() {
+	for _, s := range p.All() {
 		select {
 		case <-s.ended:
 			return fmt.Errorf("the %s has ended: %w", s.Role, s.err)
@@ -140,9 +181,20 @@ func (p *Pair) Failed() error {
 	return nil
 }
 
-// Stop stops both in order, and fails where one had ended before or does not end well.
+// Stop stops all in order, and fails where one had ended before or does not end well.
 func (p *Pair) Stop() error {
-	return errors.Join(p.Leader.stop(), p.Helper.stop())
+	var errs []error
+	for _, s := range slices.Backward(p.All()) {
+		errs = append(errs, s.stop())
+	}
+	return errors.Join(errs...)
+}
+
+// End ends what else runs, the databases: after [Pair.Stop].
+func (p *Pair) End() {
+	for _, end := range slices.Backward(p.ends) {
+		end()
+	}
 }
 
 // Kill ends the process as kill -9 does, and waits until it is gone.

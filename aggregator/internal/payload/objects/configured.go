@@ -15,11 +15,19 @@ import (
 
 // Marks opens the place of marks, and finds out whether it keeps the contract of [payload].
 func Marks(ctx context.Context, o *aggregator.Marks) (payload.Store, io.Closer, error) {
+	s, place, err := OpenMarks(o)
+	if err == nil && o.Objects != nil {
+		if err = payload.Probe(ctx, s, "probe/"); err != nil {
+			err = fmt.Errorf("marks: %w", err)
+		}
+	}
+	return s, place, err
+}
+
+// OpenMarks is Marks that asks nothing of the place yet, and writes nothing there.
+func OpenMarks(o *aggregator.Marks) (payload.Store, io.Closer, error) {
 	if o.Objects != nil {
 		s, err := Configured(o.Objects)
-		if err == nil {
-			err = payload.Probe(ctx, s, "probe/")
-		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("marks: %w", err)
 		}

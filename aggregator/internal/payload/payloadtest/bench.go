@@ -38,7 +38,8 @@ func Bench(b *testing.B, s payload.Store, delays ...time.Duration) {
 		}
 		for _, callers := range []int{1, 16} {
 			for _, delay := range delays {
-				slow := &Faults{Delay: delay}
+				slow := new(Faults)
+				slow.Slow(delay)
 				slowed := slow.Wrap(s)
 				b.Run(fmt.Sprintf("put/%d KiB/callers=%d/delay=%v", size>>10, callers, delay), func(b *testing.B) {
 					folder := fmt.Sprintf("put-%d-%d-%d-%d/", size, callers, delay.Milliseconds(), b.N)

@@ -30,12 +30,12 @@ const (
 )
 
 // Faults make the calls of stores fail, by a seed. All handles that it wraps share it, as
-// they share a network and a server. The zero value of Clock and Delay is no delay.
+// they share a network and a server. The zero value of Clock is the system's.
 type Faults struct {
-	Clock disk.Clock    // default the system's
-	Delay time.Duration // of each put, before it happens
+	Clock disk.Clock
 
 	mu      sync.Mutex
+	delay   time.Duration
 	rng     *rand.Rand
 	rates   map[Fault]float64
 	next    []Fault
@@ -45,6 +45,13 @@ type Faults struct {
 // NewFaults returns faults that do not happen yet.
 func NewFaults(seed uint64) *Faults {
 	return &Faults{rng: rand.New(rand.NewPCG(seed, 0x7061796c6f6164))}
+}
+
+// Slow has each put wait for so long before it happens.
+func (f *Faults) Slow(delay time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.delay = delay
 }
 
 // Rates says how often each fault happens, as shares of all calls.
@@ -114,14 +121,17 @@ func (f *Faults) turned(p []byte) {
 
 // slow waits for the delay.
 func (f *Faults) slow(ctx context.Context, what string) error {
-	if f.Delay == 0 {
+	f.mu.Lock()
+	delay := f.delay
+	f.mu.Unlock()
+	if delay == 0 {
 		return nil
 	}
 	clock := f.Clock
 	if clock == nil {
 		clock = disk.SystemClock
 	}
-	timer := clock.NewTimer(f.Delay)
+	timer := clock.NewTimer(delay)
 	defer timer.Stop()
 	select {
 	case <-timer.C():

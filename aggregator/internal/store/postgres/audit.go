@@ -12,6 +12,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
+	"github.com/starling-agg/starling/aggregator/internal/store/rows"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/releases"
 )
@@ -129,8 +130,16 @@ func (a *auditor) task(tx *pgdb.Tx, id dap.TaskID) error {
 		return err
 	}
 	if t.retired { // its batches and runs go, or have gone
-		var swept, left bool
-		if _, err := tx.One("audit-retired", []any{t.row}, &swept, &left); err == nil && swept && left {
+		var swept, left, marks bool
+		_, err := tx.One("audit-retired", []any{t.row}, &swept, &left)
+		if err != nil {
+			return err
+		}
+		version, err := tx.Version()
+		if err == nil && version.Number >= spentSince {
+			_, err = tx.One("audit-retired-marks", []any{t.row}, &marks)
+		}
+		if swept && (left || marks) {
 			a.add("task %v: retired and swept, and rows of it are left", id)
 		}
 		return err
@@ -195,10 +204,52 @@ func (a *auditor) task(tx *pgdb.Tx, id dap.TaskID) error {
 	if err := a.jobs(tx, t); err != nil {
 		return err
 	}
+	if err := a.marks(tx, t); err != nil {
+		return err
+	}
 	if err := a.noise(tx, t); err != nil {
 		return err
 	}
 	return a.resources(tx, t)
+}
+
+// marks checks that the marks of each round are what was written. Those of a round that is
+// over go.
+func (a *auditor) marks(tx *pgdb.Tx, t *task) error {
+	if version, err := tx.Version(); err != nil || version.Number < spentSince {
+		return err
+	}
+	want := make(map[uint64]store.Marks)
+	err := tx.Each("audit-spent", []any{t.row}, func(r pgdb.Row) error {
+		var n uint64
+		var m store.Marks
+		var sum []byte
+		var state int
+		err := r.Scan(&n, &m.Count, &sum, &state)
+		if err == nil && state == 0 {
+			m.Sum = [32]byte(sum)
+			want[n] = m
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, n := range slices.Sorted(maps.Keys(want)) {
+		m, err := countMarks(tx, t.id, rows.Round{Task: t.row, Number: n})
+		if err != nil {
+			return err
+		}
+		if m != want[n] {
+			a.add("task %v: the marks of round %d are not what was written: there are %d, and were %d", t.id, n, m.Count, want[n].Count)
+		}
+	}
+	return tx.Each("audit-stray-spent", []any{t.row}, func(r pgdb.Row) error {
+		var n uint64
+		err := r.Scan(&n)
+		a.add("task %v: there are marks of round %d, of which nothing is known", t.id, n)
+		return err
+	})
 }
 
 // batches reads the batches of a task, with what their parts add up to.

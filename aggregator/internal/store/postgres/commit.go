@@ -96,7 +96,7 @@ func (s *Store) settle(ctx context.Context, id dap.TaskID, d *deed) error {
 				}
 				once = &folded{verdict: verdict, total: total, parts: parts}
 			} else if !slices.Equal(once.verdict, verdict) {
-				return errors.New("a batch was closed, or reports were aggregated, while the commit was tried again: ask again")
+				return fmt.Errorf("%w: a batch was closed, or reports were aggregated, while the commit was tried again", store.ErrAgain)
 			}
 			own, err := taskKeys{s, t}.of(key)
 			if err != nil {

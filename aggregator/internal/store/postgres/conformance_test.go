@@ -172,6 +172,11 @@ func (h *harness) Open(t *testing.T) store.Engine {
 
 func (h *harness) Beside(t *testing.T) store.Engine { return h.Open(t) }
 
+func (h *harness) Tamper(t *testing.T, statement string) {
+	t.Helper()
+	connect(t, h.Schema, h.Owner).ok(statement)
+}
+
 // Noise counts the releases whose noise has rows.
 func (h *harness) Noise(t *testing.T) (n int) {
 	t.Helper()
@@ -208,7 +213,7 @@ func openWith(t testing.TB, s *pgtest.Schema, change func(o *postgres.Options)) 
 var transactions = []string{
 	"take-off", "commit-job", "advance-job", "create-resource", "delete-resource", "fail-resource", "release", "put-task", "retire-task",
 	"sweep-task", "merge-runs", "merge-parts", "sum-tallies", "give-up",
-	"acknowledge", "claim-jobs", "save-sent", "renew-job", "retry-job", "quarantine-job", "park-job", "finish-job", "set-aside", "resume", "hold-task",
+	"acknowledge", "claim-jobs", "save-sent", "renew-job", "retry-job", "quarantine-job", "park-job", "finish-job", "set-aside", "resume", "give-up-task", "hold-task",
 	"drain", "freeze", "bury-rows", "drop-tombstones", "move-slices",
 }
 
@@ -282,8 +287,8 @@ func TestConformance(t *testing.T) {
 		return &harness{Schema: pgtest.New(t), fs: disktest.NewMem(1), fail: new(disk.Failpoints)}
 	}, "CallbacksMayRead", "CommitsOfOneBatch", "CommitsRaceWithRelease", "CreateRaces", "DataKeys", "HasJob", "JobAgainstClosedBatch",
 		"JobFailures", "JobOnce", "JobRaces", "JobSteps", "JobsMixBuckets", "LeaderSelectedShare", "LetGo", "OneIDAtTwoTimes",
-		"OneReportInTwoJobsAtOnce", "PendingInOrder", "PendingIsFair", "QuotaAtOnce", "QuotaOfAPeer", "RegisteredAllOrNone", "RegisteredOnce", "RegistryIsReadOn", "ReleaseWaitsForCommits", "SameJobAtOnce",
-		"ShareReleases", "UnfinishedJobs")
+		"OneReportInTwoJobsAtOnce", "PendingInOrder", "PendingIsFair", "QuotaAtOnce", "QuotaOfAPeer", "QuotaOfTheStore", "RegisteredAllOrNone", "RegisteredOnce", "RegistryIsReadOn", "ReleaseWaitsForCommits", "RoundForgotten", "SameJobAtOnce",
+		"MarksDamaged", "ShareReleases", "SpendAtOnce", "SpendOnce", "SpendOrNot", "SpentOfRetired", "UnfinishedJobs")
 }
 
 // TestForeignStore: a schema is that of one aggregator.

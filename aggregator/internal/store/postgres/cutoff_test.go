@@ -96,10 +96,14 @@ func TestCutOff(t *testing.T) {
 		t.Fatalf("peers, error: %s", got)
 	}
 
+	is(t, e.Lives(ctx, life), store.ErrCutOff)
 	is(t, commit(life, 9), store.ErrCutOff)
 	is(t, upload(life, 7, 8), segment.ErrBusy)
 	is(t, upload(life, 7, 8), store.ErrCutOff)
 	again := beat(b)
+	is(t, e.Lives(ctx, life), store.ErrCutOff)
+	is(t, e.Lives(ctx, again), nil)
+	is(t, e.Lives(ctx, ""), nil) // of keys that are one process's
 	is(t, commit(life, 9), store.ErrCutOff)
 	is(t, upload(life, 7, 8), store.ErrCutOff)
 	is(t, commit(again, 9), nil)

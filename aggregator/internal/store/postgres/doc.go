@@ -9,15 +9,28 @@
 // below 256 KiB the object is in its row, else it is durable in object storage before the
 // transaction begins.
 // The transaction holds the tasks as commits do, and refuses what comes for a batch bucket
-// that is frozen or closed. So no slice ever waits for one, and claims need not look.
+// that is frozen or closed, or for a task that was closed. So no slice ever waits for one,
+// and claims need not look.
 //
 // # Jobs
 //
 // A claim locks jobs that are due, and free slices, and passes over what others have locked;
-// a leader-selected task that another claim assigns batches of is left to that one. Each
-// later transaction of a job begins with its row, found by number and lease token.
+// a leader-selected task that another claim assigns batches of is left to that one. A handle
+// remembers behind which slices claims need not look, for all before are of tasks that are
+// held, and which batches have their reports, so that neither is read each time (past, full).
+//
+// Each later transaction of a job begins with its row, found by number and lease token.
 // Transactions that take slices away note the objects (ending). Bury looks whether any
 // slice is left, which two that end at once cannot see of one another.
+//
+// # Leftovers
+//
+// Slices that wait in small objects, or in some that are mostly done, are moved to a new one
+// by whoever has the turn ([Store.Turn]). A move locks slices, and jobs that have them, and
+// leaves out what is leased; claims pass over what a move has locked. So a trickle of which
+// jobs wait keeps some eight objects of each of a few sizes, and each report is written
+// again a few times. Objects that no row names are looked for in what the object storage
+// lists ([Store.SweepStrays]).
 //
 // # Locks
 //

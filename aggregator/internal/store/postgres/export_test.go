@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/payload"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
@@ -30,4 +31,23 @@ func (s *Store) CountLate(ctx context.Context, id dap.TaskID, why segment.Refusa
 		_, err = counts.put(tx, t)
 		return err
 	})
+}
+
+// Freed asks whether a migration may take something away.
+var Freed = freed
+
+// Away has a process have been away for so long since it was seen last.
+func (m *Member) Away(d time.Duration) { m.seen = m.seen.Add(-d) }
+
+// After is the number of the slice behind which the next claim looks, beside the first ones.
+func (s *Store) After() int64 { return s.past.after }
+
+// Full is the batch up to which this handle knows those of a task to be full.
+func (s *Store) Full(ctx context.Context, id dap.TaskID) (row int64, err error) {
+	err = s.view(ctx, "full", func(tx *pgdb.Tx) error {
+		t, err := find(tx, reading, id)
+		row = s.full.m[t.row]
+		return err
+	})
+	return row, err
 }

@@ -45,7 +45,7 @@ func (s *Store) takeOff(ctx context.Context, id dap.TaskID, ids []dap.ReportID, 
 	}
 	for n := 0; ; n++ {
 		var busy bool
-		err := outcome("take-off", s.rooted(ctx, func() error {
+		err := s.outcome("take-off", s.rooted(ctx, func() error {
 			return s.db.Pass(ctx, "take-off", func(tx *pgdb.Tx) (err error) {
 				busy, err = f.enter(tx, s, id, ids)
 				return err
@@ -64,15 +64,11 @@ func (s *Store) takeOff(ctx context.Context, id dap.TaskID, ids []dap.ReportID, 
 	}
 }
 
-// enter is one look at the runs and flights of a task, in its turn.
+// enter is one look at the runs and flights of a task, in its turn. All that takes time and
+// leans on nothing that may change comes before the turn, so that others have it soon.
 func (f *flight) enter(tx *pgdb.Tx, s *Store, id dap.TaskID, ids []dap.ReportID) (busy bool, err error) {
 	t, err := live(tx, reading, id)
 	if err != nil {
-		return false, err
-	}
-	var one int
-	found, err := tx.One("replay-turn", []any{t.row}, &one)
-	if err = expect(found, err, "turn of the task"); err != nil {
 		return false, err
 	}
 	// A flight of before the task had a secret has the ids as they are.
@@ -80,15 +76,18 @@ func (f *flight) enter(tx *pgdb.Tx, s *Store, id dap.TaskID, ids []dap.ReportID)
 	if err != nil {
 		return false, err
 	}
-	mine := ids
-	if under != nil {
-		mine = under.hide(ids)
+	q := s.query(under, ids)
+	sorted := ascending(q.form(t.own()).ids)
+	if _, err := s.load(tx, t); err != nil { // so that few are new in the turn
+		return errors.Is(err, errNoSecret), unless(err, errNoSecret)
 	}
-	sorted := ascending(mine)
-	if _, err := tx.Exec("drop-expired-flights", t.row); err != nil {
+	var one int
+	found, err := tx.One("replay-turn", []any{t.row}, &one)
+	if err = expect(found, err, "turn of the task"); err != nil {
 		return false, err
 	}
-	if _, err := tx.Exec("drop-flight", f.token[:]); err != nil { // of an earlier attempt of the same commit
+	// Those of an earlier attempt of the same commit go, too.
+	if _, err := tx.Exec("drop-expired-flights", t.row, f.token[:]); err != nil {
 		return false, err
 	}
 	// Flights come before runs: the ids of one that ends in between are in the runs.
@@ -111,16 +110,21 @@ func (f *flight) enter(tx *pgdb.Tx, s *Store, id dap.TaskID, ids []dap.ReportID)
 	if err != nil || busy {
 		return busy, err
 	}
-	seen, rs, err := s.look(tx, t, ids, false)
-	if errors.Is(err, errNoSecret) {
-		return true, nil
-	}
+	seen, rs, err := s.look(tx, t, q, false)
 	if err != nil {
-		return false, err
+		return errors.Is(err, errNoSecret), unless(err, errNoSecret)
 	}
 	f.seen, f.due = seen, rs.plan() != nil
 	_, err = tx.Exec("put-flight", f.token[:], t.row, sorted, t.own(), int(flightTime/time.Second))
 	return false, err
+}
+
+// unless is an error, but for one that is none here.
+func unless(err, none error) error {
+	if errors.Is(err, none) {
+		return nil
+	}
+	return err
 }
 
 // end is the part of the transaction that appends the flight's run.

@@ -18,6 +18,8 @@ const mostSlices = 1024
 
 // claiming is one call of ClaimJobs in its transaction.
 type claiming struct {
+	s        *Store
+	after    int64 // free slices up to this one are held tasks'
 	tx       *pgdb.Tx
 	now, end time.Time // of the leases
 	except   [][]byte
@@ -37,8 +39,14 @@ func (s *Store) ClaimJobs(ctx context.Context, now time.Time, lease time.Duratio
 	}
 	// Looked at first, for what is not begun costs no write.
 	var found bool
+	var after int64
 	err := s.view(ctx, "claimable", func(tx *pgdb.Tx) error {
-		_, err := tx.One("claimable", []any{now.UnixNano(), now.Add(store.Longest).UnixNano(), without}, &found)
+		after = 0
+		_, err := tx.One("claimable", []any{now.UnixNano(), now.Add(store.Longest).UnixNano(), without, firstSlices}, &found)
+		if err != nil || found {
+			return err
+		}
+		after, found, err = s.past.next(tx, s.clock.Now(), without)
 		return err
 	})
 	if err != nil || !found {
@@ -46,7 +54,7 @@ func (s *Store) ClaimJobs(ctx context.Context, now time.Time, lease time.Duratio
 	}
 	var c *claiming
 	err = s.update(ctx, "claim-jobs", func(tx *pgdb.Tx) error {
-		c = &claiming{tx: tx, now: now, end: now.Add(lease), except: without, most: most}
+		c = &claiming{s: s, after: after, tx: tx, now: now, end: now.Add(lease), except: without, most: most}
 		if err := c.due(n); err != nil {
 			return err
 		}
@@ -129,7 +137,10 @@ func (c *claiming) fresh() (more bool, err error) {
 	var id []byte
 	var mode int
 	var bucket uint64
-	found, err := c.tx.One("oldest-slice", []any{c.except}, &t.row, &id, &mode, &t.least, &bucket)
+	found, err := c.tx.One("oldest-slice", []any{c.except, firstSlices}, &t.row, &id, &mode, &t.least, &bucket)
+	if err == nil && !found {
+		found, err = c.tx.One("oldest-slice-after", []any{c.except, c.after}, &t.row, &id, &mode, &t.least, &bucket)
+	}
 	if err != nil || !found {
 		return false, err
 	}
@@ -199,13 +210,11 @@ func (c *claiming) assign(t *task, j *store.Job) (row int64, room uint64, err er
 	if found, err := c.tx.One("turn-of-batches", []any{t.row}, &one); err != nil || !found {
 		return 0, 0, err
 	}
-	var id []byte
-	var has uint64
-	found, err := c.tx.One("fillable-batch", []any{t.row, t.minimum()}, &row, &id, &has)
+	row, id, has, err := c.s.full.fillable(c.tx, t)
 	if err != nil {
 		return 0, 0, err
 	}
-	if !found {
+	if row == 0 {
 		id = make([]byte, len(dap.BatchID{}))
 		if _, err := rand.Read(id); err != nil {
 			return 0, 0, fmt.Errorf("random bytes: %w", err)

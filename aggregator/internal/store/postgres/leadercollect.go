@@ -193,6 +193,26 @@ func (t *task) takable(tx *pgdb.Tx, r *resourceRow) (h holding, err error) {
 	return h, nil
 }
 
+// Verified counts what an interval has; see [store.Leader].
+func (s *Store) Verified(ctx context.Context, id dap.TaskID, interval dap.Interval) (verified, waiting uint64, err error) {
+	sp, err := spanOf(interval)
+	if err != nil {
+		return 0, 0, err
+	}
+	err = s.view(ctx, "counts", func(tx *pgdb.Tx) error {
+		t, err := find(tx, reading, id)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.One("verified-in-interval", []any{t.row, sp.first, sp.last}, &verified); err != nil {
+			return err
+		}
+		_, err = tx.One("waiting-in-interval", []any{t.row, sp.first, sp.last}, &waiting)
+		return err
+	})
+	return verified, waiting, err
+}
+
 // hold writes a hold down.
 func (t *task) hold(tx *pgdb.Tx, r *resourceRow, h *holding) error {
 	var first, last, batch any = h.span.first, h.span.last, nil

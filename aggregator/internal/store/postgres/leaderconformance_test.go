@@ -16,10 +16,10 @@ import (
 func TestLeaderConformance(t *testing.T) {
 	storetest.RunOnly(t, func(t *testing.T) storetest.Harness {
 		return &harness{Schema: pgtest.New(t), fs: disktest.NewMem(1), fail: new(disk.Failpoints)}
-	}, "AsideForAReason", "AskedAgain", "ClosedForGood", "ClosedTaskRetires", "CommitAccountsForAll", "DeletedBodies", "FailedFoldChangesNothing", "ForgoneIDs", "FreezeWaits", "FrozenIsNotDeleted", "HoldAfterRefusedJobs",
+	}, "AsideForAReason", "AskedAgain", "ClosedForGood", "ClosedTaskRetires", "CommitAccountsForAll", "DeletedBodies", "FailedFoldChangesNothing", "ForgoneIDs", "FreezeWaits", "FrozenIsNotDeleted", "GivenUp", "HoldAfterRefusedJobs",
 		"HoldAfterRefusedReports", "HoldByPerson", "HoldsAreLifted", "HugeInterval", "JobsFillBatches", "JobsKeepTheirSlices",
 		"JobsTakeSlicesOfManyLogs", "KeptShares", "LeaderSelectedHolds", "LeaderSelectedWholeWay", "LeaderWholeWay", "LeasesFence", "Ledger",
-		"LedgerOfSelectedBatches", "LostAnswers", "ManyRuns", "MinimumHolds", "NoEarlyRetirement", "OverlapIsRefused", "Park", "ParkedBatchIsPassedOver", "Quarantine", "Refused",
+		"LedgerOfSelectedBatches", "LeftoverIsBroughtTogether", "LostAnswers", "ManyRuns", "MinimumHolds", "NoEarlyRetirement", "OverlapIsRefused", "Park", "ParkedBatchIsPassedOver", "Quarantine", "Refused",
 		"ReleaseOnce", "ReplayAcrossJobs", "RetiredTaskTakesNothing", "RetryBacksOff", "SentIsFixed", "SentSteps", "SetAside", "SharedJob", "SlicesAreListed",
-		"SlicesMove", "TaskRaces", "TasksAreKept")
+		"SlicesMove", "TaskRaces", "TasksAreKept", "Usage")
 }

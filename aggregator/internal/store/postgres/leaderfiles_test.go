@@ -5,6 +5,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -13,9 +14,11 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/payload/payloadtest"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/store/postgres"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
 	"github.com/starling-agg/starling/aggregator/internal/store/storetest"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/vdaf"
 )
 
@@ -156,6 +159,143 @@ func TestMoveToRow(t *testing.T) {
 	if _, err := l.all[0].Payload().Size(ctx, name); !errors.Is(err, payload.ErrNotFound) {
 		t.Errorf("the row: %v", err)
 	}
+}
+
+// bring moves what is left of objects until nothing is, as leaders do.
+func (l *leader) bring() {
+	l.t.Helper()
+	ctx := l.t.Context()
+	for {
+		list, err := l.next().Leftover(ctx, time.Now().Add(time.Hour))
+		if is(l.t, err, nil); len(list) == 0 {
+			return
+		}
+		size := int64(0)
+		for i := range list {
+			size += list[i].Size()
+		}
+		l.moveTo(l.intakes[0].Place(size), list)
+	}
+}
+
+// moveTo moves slices to a new object.
+func (l *leader) moveTo(name string, list []segment.Slice) {
+	l.t.Helper()
+	moved, err := segment.MoveSlices(l.t.Context(), l.all[0].Payload(), l.all[1].Payload(), name, list)
+	is(l.t, err, nil)
+	var places []store.Place
+	for i := range list {
+		places = append(places, store.Place{From: list[i], To: moved[i]})
+	}
+	is(l.t, l.next().Move(l.t.Context(), places), nil)
+}
+
+// TestTrickle: reports of a task that is held, of which each comes alone or beside those of a
+// task that gets on, keep few rows and few objects, however many have come; and each is
+// written again a few times.
+func TestTrickle(t *testing.T) {
+	task, slow := storetest.Task(t, dap.TimeInterval, 1), storetest.Task(t, dap.TimeInterval, 2)
+	l := newLeader(t, task, slow)
+	is(t, l.next().HoldTask(t.Context(), slow.ID, "a person", l.now), nil)
+	const uploads = 240
+	most, written := 0, 0
+	for n := range uploads {
+		l.turn++
+		all := entries(slow, dap.Time(n%7), n, n, 100)
+		if n%3 == 0 {
+			all = append(all, entries(task, 10, n, n+1, 100+1100*(n%2))...) // a row, or an object
+		}
+		_, err := l.intakes[l.turn%2].Put(t.Context(), all)
+		is(t, err, nil)
+		if l.work(); n%6 != 5 {
+			continue
+		}
+		l.bring()
+		is(t, l.next().Bury(t.Context()), nil)
+		// A handful, and those that came since: of each size there are fewer than eight.
+		most = max(most, l.owner.counted("object"))
+	}
+	if most > 24 {
+		t.Errorf("%d reports that wait keep %d objects", uploads, most)
+	}
+	var objects int
+	is(t, l.owner.QueryRow(t.Context(), "SELECT last_value FROM object_id_seq").Scan(&objects), nil)
+	if written = objects - uploads; written > uploads/2 {
+		t.Errorf("%d objects were written again for %d uploads", written, uploads)
+	}
+	_, err := l.next().Resume(t.Context(), []dap.TaskID{slow.ID}, false)
+	is(t, err, nil)
+	l.work()
+	l.counts(slow, store.Counts{Acknowledged: uploads, Aggregated: uploads})
+	l.left(0, 0)
+	l.audit("")
+}
+
+// TestLeftoverIsBounded: a call looks at some objects, however many there are that cannot be
+// brought together, and the calls after it at those behind them.
+func TestLeftoverIsBounded(t *testing.T) {
+	task := storetest.Task(t, dap.TimeInterval, 1)
+	l := newLeader(t, task)
+	l.upload(task, 10, 0, 0)
+	// Large ones, before those that are small.
+	l.owner.ok(`INSERT INTO object (name, slices, since) SELECT 'slices/large' || n || '.obj', 1, now() - interval '1 hour' FROM generate_series(1, 9000) AS n`)
+	l.owner.ok(`INSERT INTO slice (object, pieces, size, sum, task, bucket, reports, duplicates)
+		SELECT o.id, pieces, 6000000, sum, task, 99, 1, 0 FROM object AS o, slice WHERE o.name LIKE 'slices/large%'`)
+	for n := 1; n <= 9; n++ {
+		l.upload(task, 10, n, n)
+	}
+	later := time.Now().Add(time.Hour)
+	for n := range 4 {
+		list, err := l.all[0].Leftover(t.Context(), later)
+		is(t, err, nil)
+		if want := n == 2; want != (len(list) == 9) { // 9,010 objects, 4,096 in a call
+			t.Fatalf("call %d lists %d slices", n, len(list))
+		}
+	}
+}
+
+// TestMoveAgainstClaims: while slices are moved no replica claims them, nor a job that has
+// them, and goes on with others; afterwards it finds them where they are.
+func TestMoveAgainstClaims(t *testing.T) {
+	ctx := t.Context()
+	task, other := storetest.Task(t, dap.TimeInterval, 1), storetest.Task(t, dap.TimeInterval, 2)
+	l := newLeader(t, task, other)
+	_, err := l.intakes[0].Put(ctx, append(entries(task, 10, 0, 2, 20), append(entries(task, 11, 3, 4, 20), entries(other, 10, 0, 2, 20)...)...))
+	is(t, err, nil)
+	l.finish(l.one())
+	is(t, l.next().RetryJob(ctx, l.one(), l.now, "later"), nil)
+	list, err := l.next().Leftover(ctx, time.Now().Add(time.Hour))
+	if is(t, err, nil); len(list) != 2 {
+		t.Fatalf("left are %+v", list)
+	}
+	l.upload(task, 12, 5, 6)
+	fail := new(disk.Failpoints)
+	mover := openWith(t, l.schema, func(o *postgres.Options) {
+		o.Role, o.Party, o.Objects = dap.RoleLeader, "https://leader.example/", l.objects
+		o.Database.Failpoints, o.Database.Prefix = fail, "store"
+	})
+	const to = segment.RowFolder + "moved.obj"
+	moved, err := segment.MoveSlices(ctx, mover.Payload(), mover.Payload(), to, list)
+	is(t, err, nil)
+	fail.Arm("store.move-slices.before-commit", 0, func() error {
+		jobs := l.claim(9)
+		if len(jobs) != 1 || jobs[0].Slices[0].Bucket != 12 {
+			return fmt.Errorf("claimed while slices are moved: %+v", jobs)
+		}
+		l.finish(jobs[0])
+		return nil
+	})
+	is(t, mover.Move(ctx, []store.Place{{From: list[0], To: moved[0]}, {From: list[1], To: moved[1]}}), nil)
+	jobs := l.claim(9)
+	if len(jobs) != 2 || jobs[0].Slices[0].Object != to || jobs[1].Slices[0].Object != to {
+		t.Fatalf("claimed %+v", jobs)
+	}
+	for _, j := range jobs {
+		l.finish(j)
+	}
+	l.counts(task, store.Counts{Acknowledged: 7, Aggregated: 7})
+	l.left(0, 0)
+	l.audit("")
 }
 
 // TestPayloadRows: rows are a payload store as any other.

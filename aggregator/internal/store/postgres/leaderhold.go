@@ -2,8 +2,11 @@ package postgres
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/store"
@@ -107,21 +110,36 @@ func (s *Store) HoldTask(ctx context.Context, id dap.TaskID, why string, now tim
 
 // Holds lists the tasks that are held; see [store.Leader].
 func (s *Store) Holds(ctx context.Context) (holds []store.Hold, err error) {
+	var sum hash.Hash
 	err = s.view(ctx, "holds", func(tx *pgdb.Tx) error {
-		holds = nil
+		holds, sum = nil, sha256.New()
 		return tx.Each("holds-of-tasks", nil, func(r pgdb.Row) error {
 			var h store.Hold
-			var id []byte
-			var since int64
-			if err := r.Scan(&id, &since, &h.Person, &h.Why); err != nil {
-				return err
-			}
-			h.Task, h.Since = dap.TaskID(id), time.Unix(0, since).UTC()
+			err := addHold(sum, r, &h)
 			holds = append(holds, h)
-			return nil
+			return err
 		})
 	})
+	if err == nil {
+		s.past.read([sha256.Size]byte(sum.Sum(nil)))
+	}
 	return holds, err
+}
+
+// addHold reads a row of "holds-of-tasks", and adds to a hash which task is held since when.
+func addHold(sum hash.Hash, r pgdb.Row, h *store.Hold) error {
+	var id []byte
+	var since int64
+	var person bool
+	var why string
+	if err := r.Scan(&id, &since, &person, &why); err != nil {
+		return err
+	}
+	sum.Write(binary.BigEndian.AppendUint64(id[:len(id):len(id)], uint64(since)))
+	if h != nil {
+		*h = store.Hold{Task: dap.TaskID(id), Since: time.Unix(0, since).UTC(), Person: person, Why: why}
+	}
+	return nil
 }
 
 // Resume lets tasks go on; see [store.Leader].
@@ -171,5 +189,6 @@ func (s *Store) Resume(ctx context.Context, ids []dap.TaskID, drop bool) (report
 	if err != nil {
 		return 0, err
 	}
+	s.past.forget()
 	return reports, nil
 }

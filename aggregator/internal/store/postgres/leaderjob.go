@@ -210,7 +210,7 @@ func (l *leased) shared(tx *pgdb.Tx, location string) (bool, error) {
 // RenewJob extends a lease; see [store.Jobs]. A crash of the server may take it back, which
 // costs the worker its job.
 func (s *Store) RenewJob(ctx context.Context, j *store.Job, expires time.Time) error {
-	return outcome("renew-job", s.db.Pass(ctx, "renew-job", func(tx *pgdb.Tx) error {
+	return s.outcome("renew-job", s.db.Pass(ctx, "renew-job", func(tx *pgdb.Tx) error {
 		n, err := tx.Exec("renew-job", j.ID, j.Lease.Token[:], expires.UnixNano())
 		if err == nil && n == 0 {
 			err = store.ErrStaleLease

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -170,6 +171,152 @@ func TestClaimsAtOnce(t *testing.T) {
 	for _, task := range tasks {
 		l.counts(task, store.Counts{Acknowledged: 30, Aggregated: 30})
 	}
+}
+
+// TestGiveUpAtOnce: while many workers claim, send and finish at both replicas and clients
+// upload, a task is closed and given up. From the closing on nothing more is acknowledged;
+// after what was given up nothing waits but jobs that were sent, and each report that was
+// acknowledged is aggregated or dropped, once.
+func TestGiveUpAtOnce(t *testing.T) {
+	ctx := t.Context()
+	task := storetest.Task(t, dap.TimeInterval, 1)
+	l := newLeader(t)
+	p := storetest.Provision(task)
+	made, err := l.all[0].Register(ctx, p)
+	if is(t, err, nil); made != 1 {
+		t.Fatal("not registered")
+	}
+	l.tasks = []*store.Task{task}
+	for _, s := range l.all {
+		is(t, s.PutTask(ctx, task), nil)
+	}
+	l.most.Reports = 6
+	var closed atomic.Bool
+	var wg sync.WaitGroup
+	var acknowledged atomic.Int64
+	begun := make(chan struct{}, 100)
+	for i := range 2 {
+		wg.Go(func() { // clients
+			for n := 0; ; n++ {
+				before := closed.Load()
+				first := 3 * (2*(n%40) + i)
+				refused, err := l.intakes[i].Put(ctx, entries(task, dap.Time(10+n%3), first, first+2, 20))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if refused != nil {
+					if refused[0] != segment.Refusal(dap.ReportDropped) {
+						t.Errorf("refused %v", refused)
+					}
+					return
+				}
+				if acknowledged.Add(3); before {
+					t.Error("a report was acknowledged after the closing")
+					return
+				}
+			}
+		})
+		for range 2 {
+			wg.Go(func() { // workers
+				for idle := 0; idle < 3; {
+					jobs, err := l.all[i].ClaimJobs(ctx, l.now, time.Hour, 2, l.most)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if len(jobs) == 0 && closed.Load() {
+						idle++
+					}
+					for k, j := range jobs {
+						reports, err := segment.OpenSlices(ctx, l.all[i].Payload(), j.Slices)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						var numbers []int
+						for n := range reports.Len() {
+							numbers = append(numbers, numberOf(dap.ReportID(reports.ReportID(n))))
+						}
+						c := storetest.Commit(t, task, []store.Batch{j.Batch}, []dap.Time{dap.Time(j.Slices[0].Bucket)}, [][]int{numbers})
+						if k == 0 {
+							err = l.all[i].SaveSent(ctx, j, &store.Sent{Accepted: make([]byte, (j.Reports()+7)/8)}, l.now.Add(time.Hour))
+						}
+						if err == nil {
+							err = l.all[i].FinishJob(ctx, j, c)
+						}
+						if err != nil && !(closed.Load() && errors.Is(err, store.ErrStaleLease)) {
+							t.Error(err)
+						}
+					}
+					select {
+					case begun <- struct{}{}:
+					default:
+					}
+				}
+			})
+		}
+	}
+	for range 20 {
+		<-begun
+	}
+	_, err = l.all[1].CloseTask(ctx, task.ID, store.Closing{At: l.now, By: "bob", Why: "over"})
+	is(t, err, nil)
+	closed.Store(true)
+	given, err := l.all[1].GiveUp(ctx, task.ID)
+	is(t, err, nil)
+	var left int
+	x := connect(t, l.schema, l.schema.Owner)
+	is(t, x.QueryRow(ctx, `SELECT (SELECT count(*) FROM slice WHERE job IS NULL) + (SELECT count(*) FROM job WHERE state = 0 AND sent_digest IS NULL)`).Scan(&left), nil)
+	if left != 0 {
+		t.Errorf("%d slices and jobs wait after all was given up", left)
+	}
+	wg.Wait()
+	again, err := l.next().GiveUp(ctx, task.ID)
+	if is(t, err, nil); again != 0 {
+		t.Errorf("%d more reports are given up", again)
+	}
+	c, err := l.next().Counts(ctx, task.ID)
+	is(t, err, nil)
+	if c.Acknowledged != uint64(acknowledged.Load()) || c.Waiting != 0 || c.Rejected[dap.ReportDropped] != given ||
+		c.Acknowledged != c.Aggregated+given+c.Rejected[dap.ReportReplayed] {
+		t.Errorf("%d were acknowledged and %d given up, counts are %+v", acknowledged.Load(), given, c)
+	}
+	l.left(0, 0)
+	l.audit("")
+}
+
+// TestGiveUpWaitsForSend: a job that is being sent is waited for, and goes on.
+func TestGiveUpWaitsForSend(t *testing.T) {
+	task := storetest.Task(t, dap.TimeInterval, 1)
+	l := newLeader(t, task)
+	_, err := l.all[0].Register(t.Context(), storetest.Provision(task))
+	is(t, err, nil)
+	l.upload(task, 10, 0, 1)
+	l.one()
+	_, err = l.next().CloseTask(t.Context(), task.ID, store.Closing{At: l.now, By: "bob", Why: "over"})
+	is(t, err, nil)
+	x := connect(t, l.schema, l.schema.Owner)
+	x.ok("BEGIN")
+	x.ok("UPDATE job SET sent_digest = " + hash + ", sent_accepted = '\\x00'") // as SaveSent does
+	done := make(chan uint64)
+	go func() {
+		n, err := l.all[0].GiveUp(t.Context(), task.ID)
+		if err != nil {
+			t.Error(err)
+		}
+		done <- n
+	}()
+	l.blocked()
+	x.ok("COMMIT")
+	if n := <-done; n != 0 {
+		t.Errorf("%d reports of a job that was sent were given up", n)
+	}
+	l.counts(task, store.Counts{Acknowledged: 2, Waiting: 2})
+	l.now = l.now.Add(time.Hour)
+	l.work()
+	l.counts(task, store.Counts{Acknowledged: 2, Aggregated: 2})
+	l.audit("")
 }
 
 // TestMost: a job takes at least one slice, and no more than it may.

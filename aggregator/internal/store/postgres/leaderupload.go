@@ -21,8 +21,8 @@ type uploading struct {
 }
 
 // Acknowledge names the slices of an object; see [segment.Acknowledger]. Each task's row is
-// held as commits hold it, so that a batch that is frozen takes nothing more: no slice ever
-// waits for one.
+// held as commits hold it, so that a batch that is frozen, or a task that was closed, takes
+// nothing more: no slice ever waits for one, nor comes to the other.
 func (s *Store) Acknowledge(ctx context.Context, life, object string, body [][]byte, list []segment.Slice) (refused []segment.Refusal, err error) {
 	err = s.update(ctx, "acknowledge", func(tx *pgdb.Tx) error {
 		if err := lives(tx, life); err != nil {
@@ -88,11 +88,16 @@ func (u *uploading) judge(tx *pgdb.Tx, list []segment.Slice) error {
 	}
 	return tx.Each("shut-places", []any{tasks, buckets}, func(r pgdb.Row) error {
 		var n int
-		err := r.Scan(&n)
-		if err == nil {
-			u.refused[at[n-1]] = segment.Refusal(dap.BatchCollected)
+		var closed bool
+		if err := r.Scan(&n, &closed); err != nil {
+			return err
 		}
-		return err
+		why := dap.BatchCollected
+		if closed {
+			why = dap.ReportDropped
+		}
+		u.refused[at[n-1]] = segment.Refusal(why)
+		return nil
 	})
 }
 
@@ -124,36 +129,34 @@ func (u *uploading) put(tx *pgdb.Tx, object string, body [][]byte, list []segmen
 		}
 		return nil
 	}
-	var row int64
 	var whole []byte
 	if body != nil {
 		whole = join(body)
 	}
-	if _, err := tx.One("put-object", []any{object, len(tasks), whole}, &row); err != nil {
-		return err
+	t := tallied(counts)
+	_, err := tx.Exec("put-upload", object, len(tasks), whole, pieces, sizes, sums, tasks, buckets, reports, duplicates, came,
+		t.tasks, t.kinds, t.codes, t.reports)
+	if err == nil && body == nil {
+		err = buriedAlready(tx, object)
 	}
-	if _, err := tx.Exec("put-slices", row, pieces, sizes, sums, tasks, buckets, reports, duplicates, came); err != nil {
-		return err
-	}
-	return putTallies(tx, counts)
+	return err
 }
 
 // taskTally is what an upload counts of one task.
 type taskTally struct{ acknowledged, repeated int64 }
 
-func putTallies(tx *pgdb.Tx, counts map[int64]*taskTally) error {
-	var tasks, kinds, codes, reports []int64
+// tallied are the rows of counts, by task.
+func tallied(counts map[int64]*taskTally) (t struct{ tasks, kinds, codes, reports []int64 }) {
 	add := func(task, kind int64, code dap.ReportError, n int64) {
 		if n > 0 {
-			tasks, kinds, codes, reports = append(tasks, task), append(kinds, kind), append(codes, int64(code)), append(reports, n)
+			t.tasks, t.kinds, t.codes, t.reports = append(t.tasks, task), append(t.kinds, kind), append(t.codes, int64(code)), append(t.reports, n)
 		}
 	}
 	for task, c := range counts {
 		add(task, tallyAcknowledged, 0, c.acknowledged)
 		add(task, tallyRejected, dap.ReportReplayed, c.repeated)
 	}
-	_, err := tx.Exec("put-tallies", tasks, kinds, codes, reports)
-	return err
+	return t
 }
 
 func join(parts [][]byte) []byte {

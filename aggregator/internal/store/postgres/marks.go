@@ -12,7 +12,6 @@ import (
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/payload"
-	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
 )
 
@@ -36,7 +35,6 @@ type marks struct {
 	prefix  string // of the epoch's marks
 	base    uint64 // the last release before them
 	told    atomic.Pointer[told]
-	back    atomic.Pointer[aggregator.StoreError]
 }
 
 // told is a release whose mark, and those of all before it, are there. Its total is nil
@@ -45,6 +43,9 @@ type told struct {
 	seq   uint64
 	total []byte
 }
+
+// OwnersMark is the mark that says whose they are. It is there as long as they are.
+const OwnersMark = "whose.mark"
 
 // marksMagic opens the mark that says whose they are.
 const marksMagic = "starling marks v1\n"
@@ -59,23 +60,6 @@ func (m *marks) release(seq uint64) string {
 func (m *marks) age(n uint64) string { return fmt.Sprintf("%sages/%020d.mark", m.prefix, n) }
 func prefixOf(epoch uint64) string   { return fmt.Sprintf("e/%010d/", epoch) }
 func epochMark(epoch uint64) string  { return fmt.Sprintf("epoch/%010d.mark", epoch) }
-
-// refuse is the fault of a database that was put back, which holds for good.
-func (m *marks) refuse(format string, args ...any) error {
-	m.back.CompareAndSwap(nil, &aggregator.StoreError{Fault: aggregator.OlderDatabase, Role: m.role, Detail: fmt.Sprintf(format, args...)})
-	return m.fault()
-}
-
-// fault is why nothing is done any more; nil while all is well.
-func (m *marks) fault() error {
-	if m == nil {
-		return nil
-	}
-	if back := m.back.Load(); back != nil {
-		return fmt.Errorf("%w: %w", store.ErrUnknown, back)
-	}
-	return nil
-}
 
 // openMarks compares the database with its marks, and begins them where there are none.
 func (s *Store) openMarks(ctx context.Context, opt *Options) error {
@@ -96,7 +80,7 @@ func (s *Store) openMarks(ctx context.Context, opt *Options) error {
 		return err
 	}
 	if last > epochMark(now.epoch) {
-		return m.refuse("a restore of it was declared that it knows nothing of: %s is there, and the database is of epoch %d", last, now.epoch)
+		return s.refuse("a restore of it was declared that it knows nothing of: %s is there, and the database is of epoch %d", last, now.epoch)
 	}
 	m.prefix, m.base = prefixOf(now.epoch), now.base
 	s.marks = m
@@ -138,7 +122,7 @@ func (m *marks) last(ctx context.Context, folder string) (name string, err error
 
 // ownMarks makes marks those of this store, or refuses them.
 func (s *Store) ownMarks(ctx context.Context, m *marks, party string) error {
-	const name = "whose.mark"
+	const name = OwnersMark
 	now, err := s.marked(ctx)
 	if err != nil {
 		return err
@@ -193,7 +177,7 @@ func (s *Store) checkAge(ctx context.Context) error {
 	case err != nil:
 		return err
 	case last > m.age(age):
-		return m.refuse("its age is %d, and %s is there", age, last)
+		return s.refuse("its age is %d, and %s is there", age, last)
 	case age == 0:
 		return nil
 	}
@@ -203,7 +187,7 @@ func (s *Store) checkAge(ctx context.Context) error {
 func (s *Store) putAge(ctx context.Context, age uint64, word []byte) error {
 	switch err := payload.Keep(ctx, s.marks.objects, s.marks.age(age), word); {
 	case errors.Is(err, payload.ErrExists):
-		return s.marks.refuse("its age is %d, as it was once before, with another word", age)
+		return s.refuse("its age is %d, as it was once before, with another word", age)
 	case err != nil:
 		return fmt.Errorf("store: marks: %w", err)
 	}
@@ -227,7 +211,7 @@ func (s *Store) saveAge(ctx context.Context, seen int64) error {
 	if err := s.putAge(ctx, age, word); err == nil && age > keptAges {
 		_ = s.marks.objects.Delete(ctx, s.marks.age(age-keptAges)) // one that stays does no harm
 	}
-	if fault := s.marks.fault(); fault != nil || ctx.Err() != nil {
+	if fault := s.fault(); fault != nil || ctx.Err() != nil {
 		return errors.Join(fault, ctx.Err())
 	}
 	return nil
@@ -259,6 +243,17 @@ func (s *Store) checkReleases(ctx context.Context) error {
 		low-- // and compare the last one
 	}
 	m.told.Store(&told{seq: low})
+	return s.compareReleases(ctx)
+}
+
+// compareReleases puts the marks that are missing, and refuses a database that has fewer
+// releases than there are marks: what this process has seen of them is no measure, for other
+// replicas release too.
+func (s *Store) compareReleases(ctx context.Context) error {
+	m := s.marks
+	if m == nil {
+		return nil
+	}
 	for {
 		if err := s.tell(ctx); err != nil {
 			return err
@@ -269,11 +264,12 @@ func (s *Store) checkReleases(ctx context.Context) error {
 			return err
 		}
 		// Another replica has put it since, or it is of a database that had come further.
-		if head, err = s.head(ctx); err != nil {
+		head, err := s.head(ctx)
+		if err != nil {
 			return err
 		}
 		if head <= last {
-			return m.refuse("it has %d releases, and %s is there", head, m.release(last+1))
+			return s.refuse("it has %d releases, and %s is there", head, m.release(last+1))
 		}
 	}
 }
@@ -328,7 +324,7 @@ func (s *Store) tell(ctx context.Context) error {
 		}
 		if last.total != nil {
 			if len(list) == 0 || list[0].seq != last.seq || !bytes.Equal(list[0].total, last.total) {
-				return m.refuse("its release %d is gone, or another by now", last.seq)
+				return s.refuse("its release %d is gone, or another by now", last.seq)
 			}
 			list = list[1:]
 		}
@@ -338,7 +334,7 @@ func (s *Store) tell(ctx context.Context) error {
 			}
 			switch err := payload.Keep(ctx, m.objects, m.release(r.seq), r.total, r.task); {
 			case errors.Is(err, payload.ErrExists):
-				return m.refuse("its release %d is another than the one that once had this number", r.seq)
+				return s.refuse("its release %d is another than the one that once had this number", r.seq)
 			case err != nil:
 				return fmt.Errorf("store: marks: %w", err)
 			}

@@ -98,6 +98,25 @@ func TestPutBack(t *testing.T) {
 	refused(t, err, aggregator.OlderDatabase)
 }
 
+// TestPutBackBetweenBeats: a process that runs, which neither released nor was seen between
+// a backup and its being put back, finds out by the mark of what another released, as soon as
+// it says that it lives.
+func TestPutBackBetweenBeats(t *testing.T) {
+	h, s, _ := marked(t, payloadtest.NewMem())
+	m := h.a.Member()
+	is(t, m.Beat(t.Context(), "", []byte("x"), false), nil)
+	backup := s.Backup(t)
+	s.PutBack(t, backup)
+	is(t, m.Beat(t.Context(), "", []byte("x"), false), nil) // nothing happened since
+
+	backup = s.Backup(t)
+	_, err := h.released(h.b, 1)
+	is(t, err, nil)
+	s.PutBack(t, backup)
+	refused(t, m.Beat(t.Context(), "", []byte("x"), false), aggregator.OlderDatabase)
+	refused(t, h.a.SaveTime(t.Context(), storetest.Epoch), aggregator.OlderDatabase)
+}
+
 // releasedAs is released, with that answer.
 func (h *helper) releasedAs(e *postgres.Store, n int, answer string) (r *store.Resource, err error) {
 	h.t.Helper()

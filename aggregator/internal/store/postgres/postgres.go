@@ -18,6 +18,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
+	"github.com/starling-agg/starling/aggregator/internal/store/rows"
 	"github.com/starling-agg/starling/aggregator/internal/wrap"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/disk"
@@ -47,6 +48,8 @@ type Options struct {
 	Marks payload.Store
 	// Grave is the age of a tombstone at which its object goes; default 10 minutes.
 	Grave time.Duration
+	// Stray is for how long an object that no row names is left alone; default 24 hours.
+	Stray time.Duration
 	// Clock says which data key is the one of now; default [disk.SystemClock].
 	Clock disk.Clock
 	// Rand is the source of keys; default [rand.Reader].
@@ -67,8 +70,11 @@ func (o *Options) Validate() error {
 	if o.Keys == nil || o.Wrapper == nil {
 		return errors.New("store: Options.Keys and Wrapper are required")
 	}
-	if o.Grave < 0 {
-		return errors.New("store: Options.Grave is negative")
+	if o.Stray == 0 {
+		o.Stray = strayAge
+	}
+	if o.Grave < 0 || o.Stray < 0 {
+		return errors.New("store: Options.Grave or Stray is negative")
 	}
 	if o.Party == "" || o.Role != dap.RoleLeader && o.Role != dap.RoleHelper {
 		return errors.New("store: Options.Role and Party are required")
@@ -76,8 +82,8 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// Store is a handle on the data set of one aggregator. It remembers nothing of it that can
-// change, so that any number of them may be open.
+// Store is a handle on the data set of one aggregator. It remembers nothing of it that
+// can change, but for hints, so that any number of them may be open.
 type Store struct {
 	db        *pgdb.DB
 	key       []byte         // of resource ids
@@ -89,7 +95,15 @@ type Store struct {
 	cache     cache
 	objects   payload.Store // nil where all payload is in rows
 	marks     *marks        // nil where none are kept
+	role      string
+	wrong     atomic.Pointer[aggregator.StoreError] // set once the schema is put back, or takes newer programs alone
 	grave     time.Duration
+	stray     time.Duration
+	holder    [16]byte     // of chores: random
+	past      past         // free slices that claims pass over
+	full      full         // batches that claims pass over
+	rounds    rows.Rounds  // whose marks were checked
+	left      atomic.Int64 // the object behind which Leftover looks next
 	tasks     sync.Map     // *store.Task by dap.TaskID, of those that this handle was told of
 	forgot    atomic.Int64 // when outcomes were forgotten last, in Unix nanoseconds
 }
@@ -115,7 +129,8 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{db: db, clock: opt.Clock, objects: opt.Objects, grave: opt.Grave}
+	s := &Store{db: db, clock: opt.Clock, objects: opt.Objects, grave: opt.Grave, stray: opt.Stray, role: opt.Role.String()}
+	rand.Read(s.holder[:]) // never fails
 	if err = s.identify(ctx, &opt); err == nil {
 		err = s.openMarks(ctx, &opt)
 	}
@@ -123,7 +138,7 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 		err = s.openRoots(ctx, opt.Wrapper)
 	}
 	if err == nil {
-		s.setKey, s.filterKey = segment.SetKeyOf(s.key), filterKeyOf(s.key)
+		s.setKeys()
 		s.keys, err = opt.Keys(ctx, s)
 	}
 	if err != nil {
@@ -131,6 +146,11 @@ func Open(ctx context.Context, opt Options) (*Store, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// setKeys derives what is made from the data set's own key.
+func (s *Store) setKeys() {
+	s.setKey, s.filterKey = segment.SetKeyOf(s.key), filterKeyOf(s.key)
 }
 
 // DatabaseOf is where a database of an aggregator's options is.
@@ -145,8 +165,8 @@ type Migrated struct {
 }
 
 // Migrate makes the schema, or brings it to this program's version, as the role that owns
-// it. Programs of the version before go on meanwhile, unless finish has it take away what
-// they need.
+// it. Programs of the version before go on meanwhile; with finish it takes away what they
+// need, and is refused where one of them lives.
 func Migrate(ctx context.Context, opt pgdb.Options, finish bool) (m Migrated, err error) {
 	db, err := reach(ctx, opt, pgdb.Found)
 	if err != nil {
@@ -156,7 +176,7 @@ func Migrate(ctx context.Context, opt pgdb.Options, finish bool) (m Migrated, er
 	m.Newest = db.Newest()
 	steps := []func(context.Context) error{db.Migrate}
 	if finish {
-		steps = []func(context.Context) error{db.Finish, db.Migrate}
+		steps = []func(context.Context) error{func(ctx context.Context) error { return db.Finish(ctx, freed(opt.Schema)) }, db.Migrate}
 	}
 	m.Before, err = db.Version(ctx)
 	for _, step := range steps {
@@ -192,6 +212,9 @@ func unfit(name, schema string, err error) error {
 		if errors.Is(err, sentinel) {
 			return &aggregator.StoreError{Fault: fault, Detail: fmt.Sprintf("%s: %v", schema, err)}
 		}
+	}
+	if errors.Is(err, pgdb.ErrUnreached) {
+		return &aggregator.StoreError{Fault: aggregator.Unreached, Detail: err.Error()}
 	}
 	if name == "open" && errors.Is(err, pgdb.ErrDenied) {
 		return &aggregator.StoreError{Fault: aggregator.OlderSchema,
@@ -237,17 +260,17 @@ func (s *Store) Close() error {
 }
 
 func (s *Store) update(ctx context.Context, name string, fn func(tx *pgdb.Tx) error) error {
-	if err := s.marks.fault(); err != nil {
+	if err := s.fault(); err != nil {
 		return err
 	}
-	return outcome(name, s.rooted(ctx, func() error { return s.db.Update(ctx, name, fn) }))
+	return s.outcome(name, s.rooted(ctx, func() error { return s.db.Update(ctx, name, fn) }))
 }
 
 func (s *Store) view(ctx context.Context, name string, fn func(tx *pgdb.Tx) error) error {
-	if err := s.marks.fault(); err != nil {
+	if err := s.fault(); err != nil {
 		return err
 	}
-	return outcome(name, s.rooted(ctx, func() error { return s.db.View(ctx, name, fn) }))
+	return s.outcome(name, s.rooted(ctx, func() error { return s.db.View(ctx, name, fn) }))
 }
 
 // outcome turns what the database says into the store's errors.
@@ -259,6 +282,8 @@ func outcome(name string, err error) error {
 		return fmt.Errorf("%w: %s: %w", store.ErrUnknown, name, err)
 	case errors.Is(err, pgdb.ErrNoRoom):
 		return fmt.Errorf("%w: %s: %w", store.ErrNoRoom, name, err)
+	case errors.Is(err, pgdb.ErrAway), errors.Is(err, errGrounded):
+		return fmt.Errorf("%w: %s: %w", store.ErrAgain, name, err)
 	}
 	return fmt.Errorf("store: %w", err)
 }

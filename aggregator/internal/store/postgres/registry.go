@@ -169,7 +169,7 @@ func (s *Store) CloseTask(ctx context.Context, id dap.TaskID, c store.Closing) (
 		if err != nil {
 			return err
 		}
-		t, err := find(tx, inTurn, id)
+		t, err := find(tx, excluding, id) // of uploads under way each is acknowledged before, or refused
 		if err != nil {
 			return err
 		}

@@ -199,42 +199,49 @@ type form struct {
 	hashes []*idHash
 }
 
-// formOf makes a form when it is needed: most tasks have rows of one alone.
-func (s *Store) formOf(forms *[2]*form, own bool, under *hidden, ids []dap.ReportID) *form {
+// A query is for ids, in the forms that rows may have them in.
+type query struct {
+	s     *Store
+	under *hidden
+	ids   []dap.ReportID
+	forms [2]*form // as they are, and enciphered
+}
+
+func (s *Store) query(under *hidden, ids []dap.ReportID) *query {
+	return &query{s: s, under: under, ids: ids}
+}
+
+// form makes a form when it is needed: most tasks have rows of one alone.
+func (q *query) form(own bool) *form {
 	at := 0
 	if own {
 		at = 1
 	}
-	if forms[at] == nil {
-		f := &form{ids: ids, hashes: make([]*idHash, len(ids))}
+	if q.forms[at] == nil {
+		f := &form{ids: q.ids, hashes: make([]*idHash, len(q.ids))}
 		if own {
-			f.ids = under.hide(ids)
+			f.ids = q.under.hide(q.ids)
 		}
 		for i := range f.ids {
-			f.hashes[i] = s.hashOf(f.ids[i][:])
+			f.hashes[i] = q.s.hashOf(f.ids[i][:])
 		}
-		forms[at] = f
+		q.forms[at] = f
 	}
-	return forms[at]
+	return q.forms[at]
 }
 
 // look says which of the ids are aggregated. One that is in no whole run may be in a damaged
 // one, which is [store.ErrDamaged] unless partial says that nobody minds.
-func (s *Store) look(tx *pgdb.Tx, t *task, ids []dap.ReportID, partial bool) (seen []bool, rs *runs, err error) {
-	var forms [2]*form // of the ids as they are, and enciphered
-	under, err := s.hidden(t)
-	if err != nil {
-		return nil, nil, err
-	}
+func (s *Store) look(tx *pgdb.Tx, t *task, q *query, partial bool) (seen []bool, rs *runs, err error) {
 	err = steady(func() error {
 		if rs, err = s.load(tx, t); err != nil {
 			return err
 		}
-		seen = make([]bool, len(ids))
+		seen = make([]bool, len(q.ids))
 		asked := make(map[place][]int) // of ids that may be there
 		for row, h := range rs.heads {
-			f := s.formOf(&forms, h.own(), under, ids)
-			for i := range ids {
+			f := q.form(h.own())
+			for i := range f.ids {
 				if h.filter.has(f.hashes[i]) {
 					if page := h.find(f.ids[i][:]); page >= 0 {
 						at := place{row, page}
@@ -244,7 +251,7 @@ func (s *Store) look(tx *pgdb.Tx, t *task, ids []dap.ReportID, partial bool) (se
 			}
 		}
 		rs, err = s.readPages(tx, t, rs, asked, func(i int, own bool, page []byte) {
-			seen[i] = seen[i] || inPage(page, s.formOf(&forms, own, under, ids).ids[i][:])
+			seen[i] = seen[i] || inPage(page, q.form(own).ids[i][:])
 		})
 		return err
 	})
@@ -331,7 +338,11 @@ func (s *Store) lookUp(ctx context.Context, name string, task dap.TaskID, ids []
 			seen = make([]bool, len(ids))
 			return nil
 		}
-		seen, _, err = s.look(tx, t, ids, partial)
+		under, err := s.hidden(t)
+		if err != nil {
+			return err
+		}
+		seen, _, err = s.look(tx, t, s.query(under, ids), partial)
 		return err
 	})
 	return seen, err

@@ -39,17 +39,9 @@ func Restore(ctx context.Context, opt Options) (done Restored, err error) {
 		return done, err
 	}
 	defer db.Close()
-	s := &Store{db: db}
-	var role int
-	var party string
-	err = s.view(ctx, "identity", func(tx *pgdb.Tx) error {
-		found, err := tx.One("identity", nil, &s.key, &role, &party)
-		return expect(found, err, "identity")
-	})
-	if err == nil {
-		err = opt.owns(dap.Role(role), party)
-	}
-	if err != nil {
+	s := &Store{db: db, role: opt.Role.String()}
+	opt.Wrapper = nil
+	if err := s.recognize(ctx, &opt); err != nil {
 		return done, err
 	}
 	m := &marks{objects: opt.Marks, role: opt.Role.String()}
@@ -188,6 +180,13 @@ func (s *Store) closeAll(tx *pgdb.Tx, done *Restored) error {
 	for _, statement := range []string{"drop-all-slices", "drop-all-jobs", "drop-all-runs", "drop-all-noise", "drop-all-flights",
 		"drop-all-hpke-keys", "forget-replicas"} {
 		if _, err := tx.Exec(statement); err != nil {
+			return err
+		}
+	}
+	if begun, err := members(tx); err != nil {
+		return err
+	} else if begun { // a process that goes on all the same does not find itself
+		if _, err := tx.Exec("forget-members"); err != nil {
 			return err
 		}
 	}

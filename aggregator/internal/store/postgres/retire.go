@@ -61,6 +61,7 @@ func (s *Store) Sweep(ctx context.Context, id dap.TaskID, n int) (more bool, err
 		case t.swept:
 			return nil
 		}
+		s.rounds.Drop(t.row)
 		var slices int64
 		var unfinished uint64 // reports that nobody finished count as dropped
 		if _, err := tx.One("sweep-slices", []any{t.row, n}, &slices, &unfinished); err != nil {
@@ -70,7 +71,13 @@ func (s *Store) Sweep(ctx context.Context, id dap.TaskID, n int) (more bool, err
 			return err
 		}
 		left := int64(n) - slices
-		for _, statement := range sweeps {
+		all := sweeps
+		if version, err := tx.Version(); err != nil {
+			return err
+		} else if version.Number >= spentSince {
+			all = append([]string{"sweep-spent", "sweep-spent-rounds"}, sweeps...)
+		}
+		for _, statement := range all {
 			gone, err := tx.Exec(statement, t.row, left)
 			if err != nil {
 				return err

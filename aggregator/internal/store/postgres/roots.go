@@ -57,11 +57,9 @@ func (s *Store) openRoots(ctx context.Context, open func(ctx context.Context) (w
 	if err != nil {
 		return err
 	}
-	v, err := s.Vault(ctx, VaultOptions{Purpose: purposeTasks, Wrapper: wrapper})
-	if err != nil {
+	if err := s.useRoots(ctx, wrapper); err != nil {
 		return err
 	}
-	s.roots = &roots{v: v, known: make(map[string]cipher.AEAD)}
 	for {
 		begun, names, _, _, err := s.rootsThere(ctx)
 		if err != nil || !begun {
@@ -78,6 +76,15 @@ func (s *Store) openRoots(ctx context.Context, open func(ctx context.Context) (w
 			return fmt.Errorf("store: wrap a root of the tasks' secrets: %w", err)
 		}
 	}
+}
+
+// useRoots has the secrets of tasks opened, each root being read when it is asked for.
+func (s *Store) useRoots(ctx context.Context, wrapper wrap.Wrapper) error {
+	v, err := s.Vault(ctx, VaultOptions{Purpose: purposeTasks, Wrapper: wrapper})
+	if err == nil {
+		s.roots = &roots{v: v, known: make(map[string]cipher.AEAD)}
+	}
+	return err
 }
 
 // rootsThere are the roots, the newest last, when that one was made, and the time; begun is

@@ -336,6 +336,15 @@ func TestTasksGetSecrets(t *testing.T) {
 		h.owner.ok("BEGIN; " + sql + "; ROLLBACK")
 	}
 	h.audit("")
+	// Nor does a task that ends there miss what came later.
+	over := storetest.Task(t, dap.TimeInterval, 9)
+	over.End = storetest.Epoch
+	is(t, h.a.PutTask(ctx, over), nil)
+	is(t, h.a.Retire(ctx, over.ID, over.End), nil)
+	if more, err := h.a.Sweep(ctx, over.ID, 100); more || err != nil {
+		t.Fatalf("%v, %v", more, err)
+	}
+	h.audit("")
 
 	_, err := postgres.Migrate(ctx, options(s).Database, true)
 	is(t, err, nil)

@@ -245,6 +245,9 @@ func (v *Vault) Beat(ctx context.Context, r vault.Report) (turn vault.Turn, err 
 		if err != nil {
 			return err
 		}
+		if err := v.noteProgram(tx, turn.Life); err != nil {
+			return err
+		}
 		if r.Resigns {
 			_, err = tx.Exec("resign-vault", v.opt.Purpose, turn.Life)
 		} else {
@@ -283,6 +286,13 @@ func (v *Vault) Beat(ctx context.Context, r vault.Report) (turn vault.Turn, err 
 	return turn, err
 }
 
+// Life is the one that this replica has since its last beat; empty before its first.
+func (v *Vault) Life() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.life
+}
+
 // proofs are those of a report, in the name of a life.
 func proofs(life string, r *vault.Report) []byte {
 	all := []byte{}
@@ -305,4 +315,13 @@ func lives(tx *pgdb.Tx, life string) error {
 		err = store.ErrCutOff
 	}
 	return err
+}
+
+// Lives is [store.ErrCutOff] where the life of a replica has ended. Empty is that of work which
+// used no key of others.
+func (s *Store) Lives(ctx context.Context, life string) error {
+	if life == "" {
+		return nil
+	}
+	return outcome("lives", s.db.Pass(ctx, "lives", func(tx *pgdb.Tx) error { return lives(tx, life) }))
 }

@@ -3,9 +3,11 @@ package postgres
 import (
 	"context"
 	"math"
+	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
+	"github.com/starling-agg/starling/aggregator/internal/store/rows"
 	"github.com/starling-agg/starling/dap"
 )
 
@@ -174,4 +176,13 @@ func (t *task) stateOf(tx *pgdb.Tx, b store.Batch) (store.BatchState, error) {
 		return store.Draining, err
 	}
 	return store.Open, err
+}
+
+// Usage implements [store.Watch]. An id takes 18 bytes in a run.
+func (s *Store) Usage(ctx context.Context, now time.Time) (u store.Usage, err error) {
+	err = s.view(ctx, "usage", func(tx *pgdb.Tx) error {
+		u, err = rows.Usage(tx, now)
+		return err
+	})
+	return u, err
 }

@@ -80,9 +80,16 @@ func PutRegistration(row int64, change uint64, p *store.Provision) []any {
 		p.Added.UnixNano(), begins, ends, int(p.KEM), p.Signed}
 }
 
-// Within fails with [store.FullError] where the task of a peer is one too many. No other
-// transaction may register tasks meanwhile.
+// Within fails with [store.FullError] where a task is one too many, of its peer or of the
+// store. No other transaction may register tasks meanwhile.
 func Within(tx Tx, p *store.Provision) error {
+	if p.Most > 0 {
+		if live, err := liveTasks(tx, p.Added); err != nil {
+			return err
+		} else if live >= p.Most {
+			return &store.FullError{Task: p.ID, Most: p.Most, Live: true}
+		}
+	}
 	if p.Quota == nil {
 		return nil
 	}
@@ -92,15 +99,29 @@ func Within(tx Tx, p *store.Provision) error {
 		return err
 	}
 	if live >= p.Quota.Live {
-		return &store.FullError{Live: true}
+		return &store.FullError{Task: p.ID, Live: true}
 	}
 	if _, err := tx.One("count-added", []any{p.By, p.Quota.Since.UnixNano()}, &added, &oldest); err != nil {
 		return err
 	}
 	if added >= p.Quota.Added {
-		return &store.FullError{Free: time.Unix(0, oldest).Add(p.Quota.Now.Sub(p.Quota.Since)).UTC()}
+		return &store.FullError{Task: p.ID, Free: time.Unix(0, oldest).Add(p.Quota.Now.Sub(p.Quota.Since)).UTC()}
 	}
 	return nil
+}
+
+// Usage reads what there is at a time of that which a quota bounds.
+func Usage(tx Tx, now time.Time) (u store.Usage, err error) {
+	if u.Tasks, err = liveTasks(tx, now); err == nil {
+		_, err = tx.One("stored-bytes", nil, &u.Bytes)
+	}
+	return u, err
+}
+
+// liveTasks is how many registered tasks are live at a time.
+func liveTasks(tx Tx, now time.Time) (n int, err error) {
+	_, err = tx.One("live-tasks", []any{now.Unix()}, &n)
+	return n, err
 }
 
 // Stuck scans a job that does not get on: number, reports, attempts, set aside, parked, why,

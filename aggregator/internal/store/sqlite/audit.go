@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/segment"
+	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/store/rows"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/releases"
 	"github.com/starling-agg/starling/internal/service/database"
@@ -139,6 +141,9 @@ func (a *auditor) rows(tx *database.Tx) error {
 			return err
 		}
 	}
+	if err := a.readMarks(tx); err != nil {
+		return err
+	}
 	if err := a.readRegistry(tx); err != nil {
 		return err
 	}
@@ -158,7 +163,7 @@ func (a *auditor) readRetired(tx *database.Tx) error {
 		a.retired[row] = true
 		t := a.s.taskByRow(row)
 		t.mu.RLock()
-		end, known := t.End, t.vdaf != nil
+		end, known := t.over(), t.vdaf != nil
 		t.mu.RUnlock()
 		switch {
 		case known && end.IsZero():
@@ -173,6 +178,48 @@ func (a *auditor) readRetired(tx *database.Tx) error {
 			a.add("task %v: %d reports collected, its ledger has %d", t.ID, collected, released)
 		}
 		return nil
+	})
+}
+
+// readMarks checks that the marks of each round are what was written. Those of a round that
+// is over go, and those of a retired task.
+func (a *auditor) readMarks(tx *database.Tx) error {
+	type kept struct {
+		rows.Round
+		store.Marks
+	}
+	var list []kept
+	err := tx.Each("audit-spent", nil, func(r database.Row) error {
+		var x kept
+		var sum []byte
+		var state int
+		err := r.Scan(&x.Task, &x.Number, &x.Count, &sum, &state)
+		if err == nil && state == 0 && !a.retired[x.Task] {
+			x.Sum = [32]byte(sum)
+			list = append(list, x)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, x := range list {
+		id := a.s.taskByRow(x.Task).ID
+		m, err := countMarks(tx, id, x.Round)
+		if err != nil {
+			return err
+		}
+		if m != x.Marks {
+			a.add("task %v: the marks of round %d are not what was written: there are %d, and were %d", id, x.Number, m.Count, x.Count)
+		}
+	}
+	return tx.Each("audit-stray-spent", nil, func(r database.Row) error {
+		var x rows.Round
+		err := r.Scan(&x.Task, &x.Number)
+		if err == nil && !a.retired[x.Task] {
+			a.add("task %v: there are marks of round %d, of which nothing is known", a.s.taskByRow(x.Task).ID, x.Number)
+		}
+		return err
 	})
 }
 

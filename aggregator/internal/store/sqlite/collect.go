@@ -227,6 +227,26 @@ func (t *task) take(tx *database.Tx, r *resourceRow) (h holdRow, err error) {
 	return h, err
 }
 
+// Verified implements [store.Leader].
+func (s *Store) Verified(ctx context.Context, id dap.TaskID, interval dap.Interval) (verified, waiting uint64, err error) {
+	t, err := s.task(id)
+	if err != nil {
+		return 0, 0, err
+	}
+	sp, err := spanOf(interval)
+	if err != nil {
+		return 0, 0, err
+	}
+	err = s.view(ctx, "counts", func(tx *database.Tx) error {
+		if _, err := tx.One("verified-in-interval", []any{t.row, sp.first, sp.last}, &verified); err != nil {
+			return err
+		}
+		_, err := tx.One("waiting-in-interval", []any{t.row, sp.first, sp.last}, &waiting)
+		return err
+	})
+	return verified, waiting, err
+}
+
 // Freeze implements [store.Leader].
 func (s *Store) Freeze(ctx context.Context, in *store.Resource, sel store.Selection) (*store.Frozen, error) {
 	t, err := s.live(in.Task)

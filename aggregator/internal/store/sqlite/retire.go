@@ -37,6 +37,15 @@ func (s *Store) TaskState(_ context.Context, id dap.TaskID) (state store.TaskSta
 	return store.TaskState{Retired: t.retired, ClosedIn: t.closedIn, Closed: t.shut}, nil
 }
 
+// over is when a task ended, by its closing or its window; zero for never. The caller holds
+// t.mu.
+func (t *task) over() time.Time {
+	if !t.shut.IsZero() && (t.End.IsZero() || t.shut.Before(t.End)) {
+		return t.shut
+	}
+	return t.End
+}
+
 // Retire implements [store.Tasks].
 func (s *Store) Retire(ctx context.Context, id dap.TaskID, now time.Time) error {
 	t, err := s.task(id)
@@ -44,10 +53,7 @@ func (s *Store) Retire(ctx context.Context, id dap.TaskID, now time.Time) error 
 		return err
 	}
 	t.mu.RLock()
-	end := t.End
-	if !t.shut.IsZero() && (end.IsZero() || t.shut.Before(end)) {
-		end = t.shut
-	}
+	end := t.over()
 	t.mu.RUnlock()
 	if end.IsZero() || now.Before(end) {
 		return fmt.Errorf("store: retire: %w: the task has not ended", store.ErrBusy)
@@ -82,6 +88,7 @@ func (s *Store) Sweep(ctx context.Context, id dap.TaskID, n int) (more bool, err
 		return false, nil
 	}
 	s.replay.drop(t.row)
+	s.rounds.Drop(t.row)
 	err = s.update(ctx, "sweep-task", func(tx *database.Tx) (err error) {
 		tx.Erase() // aggregate shares and noised results among them
 		left := n
@@ -100,7 +107,7 @@ func (s *Store) Sweep(ctx context.Context, id dap.TaskID, n int) (more bool, err
 			return err
 		}
 		// Rows that name others go before those.
-		for _, statement := range []string{"sweep-resources", "sweep-generations", "sweep-batches"} {
+		for _, statement := range []string{"sweep-spent", "sweep-spent-rounds", "sweep-resources", "sweep-generations", "sweep-batches"} {
 			done, err := tx.Exec(statement, t.row, left)
 			if err != nil {
 				return err

@@ -20,6 +20,7 @@ import (
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
+	"github.com/starling-agg/starling/aggregator/internal/store/rows"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/service/database"
@@ -110,7 +111,8 @@ func (o *Options) Validate() error {
 // [store.Engine]. A process has one; the conformance suite has two on one engine.
 type Store struct {
 	*engine
-	replay replay // the runs that this handle has read
+	replay replay      // the runs that this handle has read
+	rounds rows.Rounds // whose marks it has read
 }
 
 // engine is what the handles share: the database, and the locks, which are rows where

@@ -35,6 +35,13 @@ func newHarness(seed uint64) *harness {
 func (h *harness) FS() disk.FS                  { return h.mem }
 func (h *harness) Failpoints() *disk.Failpoints { return h.fail }
 
+func (h *harness) Tamper(t *testing.T, statement string) {
+	t.Helper()
+	if err := change(t, h.mem, statement); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Noise counts the files of noise.
 func (h *harness) Noise(t *testing.T) (n int) {
 	t.Helper()

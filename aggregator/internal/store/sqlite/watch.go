@@ -211,3 +211,12 @@ func (s *Store) LiveFiles(ctx context.Context) (names []string, err error) {
 	})
 	return names, err
 }
+
+// Usage implements [store.Watch].
+func (s *Store) Usage(ctx context.Context, now time.Time) (u store.Usage, err error) {
+	err = s.view(ctx, "usage", func(tx *database.Tx) error {
+		u, err = rows.Usage(tx, now)
+		return err
+	})
+	return u, err
+}

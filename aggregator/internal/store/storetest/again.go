@@ -23,11 +23,11 @@ func init() {
 // lost.
 var transactionOf = map[string]string{
 	"SaveTime": "save-time", "HoldTask": "hold-task", "Resume": "resume", "NoteDataKey": "note-data-key", "EndDataKey": "end-data-key",
-	"CommitLog": "commit-log", "ForgetLog": "forget-log", "SaveSent": "save-sent", "RenewJob": "renew-job", "FinishJob": "finish-job", "Move": "move-slices",
+	"Spend": "spend", "ForgetRound": "forget-round", "CommitLog": "commit-log", "ForgetLog": "forget-log", "SaveSent": "save-sent", "RenewJob": "renew-job", "FinishJob": "finish-job", "Move": "move-slices",
 	"QuarantineJob": "quarantine-job", "ParkJob": "park-job", "RetryJob": "retry-job", "Bury": "drop-tombstones", "Create": "create-resource",
 	"Drain": "drain", "Freeze": "freeze", "Release": "release", "Delete": "delete-resource", "Withdraw": "delete-resource",
 	"Fail": "fail-resource", "CommitJob": "commit-job", "Advance": "advance-job", "AddRefused": "add-refused", "Retire": "retire-task",
-	"Sweep": "sweep-task", "Forgo": "forgo-collection", "Register": "register", "CloseTask": "close-task",
+	"Sweep": "sweep-task", "Forgo": "forgo-collection", "Register": "register", "CloseTask": "close-task", "GiveUp": "give-up-task",
 }
 
 // testAskedAgain: every call took place, and its caller, who did not hear of it, makes it
@@ -79,13 +79,23 @@ func testAskedAgain(t *testing.T, h Harness, lost bool) {
 		_, err := w.Store.Register(ctx, registered)
 		return err
 	})
+	w.log(registered.Task, 10, 100, 102)
 	again("CloseTask", nil, func() (any, error) {
 		return w.Store.CloseTask(ctx, registered.ID, store.Closing{At: w.Now, By: "a person", Why: "over"})
 	})
+	do("GiveUp", nil, func() error {
+		_, err := w.Store.GiveUp(ctx, registered.ID)
+		return err
+	})
+	w.CountsAre(registered.Task, store.Counts{Acknowledged: 3, Rejected: map[dap.ReportError]uint64{dap.ReportDropped: 3}})
 	do("NoteKeys", nil, func() error { return w.Store.NoteKeys(ctx) })
 	do("SaveTime", nil, func() error { return w.Store.SaveTime(ctx, w.Now) })
 	do("HoldTask", nil, func() error { return w.Store.HoldTask(ctx, lead.ID, "a person", w.Now) })
 	again("Resume", nil, func() (any, error) { return w.Store.Resume(ctx, []dap.TaskID{lead.ID}, false) })
+	again("Spend", nil, func() (any, error) {
+		return w.Store.Spend(ctx, lead.ID, []store.Spend{{Round: 1, Mark: store.Mark{1}, Report: ReportID(1)}, {Round: 1, Mark: store.Mark{1}, Report: ReportID(2)}})
+	})
+	again("ForgetRound", nil, func() (any, error) { return w.Store.ForgetRound(ctx, lead.ID, 1, 9) })
 	key := datakey.Record{Serial: 1, From: Epoch, Until: Epoch.Add(time.Hour)}
 	do("NoteDataKey", nil, func() error { return w.Store.NoteDataKey(ctx, datakey.SetID{1}, key) })
 	do("EndDataKey", nil, func() error { return w.Store.EndDataKey(ctx, 1) })

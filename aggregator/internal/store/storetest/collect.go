@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"testing"
 
@@ -77,7 +78,18 @@ func testDrainFreezeRelease(t *testing.T, h Harness) {
 	if sel != *Interval(10, 1) || waiting != 0 {
 		t.Fatalf("drained %+v, %d wait", sel, waiting)
 	}
+	has := func(of dap.Interval, want string) {
+		t.Helper()
+		verified, waiting, err := w.Store.Verified(ctx, task.ID, of)
+		if got := fmt.Sprint(verified, waiting); err != nil || got != want {
+			t.Fatalf("%v has %s, %v; want %s verified and waiting", of, got, err, want)
+		}
+	}
 	w.Sort()
+	has(dap.Interval{Start: 9, Duration: 2}, "6 2")
+	has(dap.Interval{Start: 11, Duration: 5}, "0 0")
+	_, _, err = w.Store.Verified(ctx, dap.TaskID{9}, dap.Interval{Start: 9, Duration: 2})
+	w.is(err, store.ErrNotFound)
 	if _, waiting, err = w.Store.Drain(ctx, r); err != nil || waiting != 2 {
 		t.Fatalf("%d wait, want 2 (%v)", waiting, err)
 	}

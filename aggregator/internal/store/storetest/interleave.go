@@ -51,8 +51,10 @@ type play struct {
 	mu       sync.Mutex // guards what calls inside callbacks touch as well
 	put      map[dap.TaskID]uint64
 	asked    map[dap.TaskID][]asked
-	answers  map[string]string // by resource
-	drawn    map[string]draw   // by response
+	answers  map[string]string      // by resource
+	drawn    map[string]draw        // by response
+	marks    map[shown]dap.ReportID // whose they are
+	over     map[shown]int          // rounds: 1 where it may have been ended, 2 where it was
 	draws    int
 	sequence int
 }
@@ -82,7 +84,7 @@ const (
 func interleave(t *testing.T, h Harness, seed uint64) {
 	p := &play{
 		t: t, rng: rand.New(rand.NewPCG(seed, 1)), put: make(map[dap.TaskID]uint64), asked: make(map[dap.TaskID][]asked),
-		answers: make(map[string]string), drawn: make(map[string]draw),
+		answers: make(map[string]string), drawn: make(map[string]draw), marks: make(map[shown]dap.ReportID), over: make(map[shown]int),
 		lead:   []*store.Task{Task(t, dap.TimeInterval, 1), Task(t, dap.LeaderSelected, 2)},
 		help:   []*store.Task{Task(t, dap.TimeInterval, 3), Task(t, dap.LeaderSelected, 4)},
 		series: Task(t, dap.TimeInterval, 5),
@@ -172,8 +174,12 @@ func (p *play) choose(who int) func() {
 		n += 40 // those calls are of the world, not of a process
 	}
 	switch {
-	case n < 12:
+	case n < 10:
 		return p.claim(proc)
+	case n < 12:
+		return p.shows(proc, []*store.Task{task, helped}[p.rng.IntN(2)])
+	case n < 13:
+		return p.forgets(proc, []*store.Task{task, helped}[p.rng.IntN(2)])
 	case n < 17:
 		return p.sent(proc)
 	case n < 20:
@@ -235,6 +241,7 @@ func (p *play) end() {
 		p.balanced(task)
 	}
 	p.correlated(p.balanced(p.series))
+	p.shownAll()
 }
 
 // finish does what waits at the leader.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"reflect"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -187,24 +188,41 @@ func testTasksAreKept(t *testing.T, h Harness) {
 // configured otherwise hears of it.
 func testTaskRaces(t *testing.T, h Harness) {
 	w := NewWorld(t, h)
-	var same, other [8]error
-	var wg sync.WaitGroup
-	for i := range same {
-		wg.Go(func() { same[i] = w.Store.PutTask(context.Background(), Task(t, dap.TimeInterval, 1)) })
-	}
-	wg.Wait()
-	changed := Task(t, dap.TimeInterval, 1)
-	changed.MinBatch++
-	for i := range other {
-		wg.Go(func() { other[i] = w.Store.PutTask(context.Background(), changed) })
-	}
-	wg.Wait()
-	for i := range same {
-		w.ok(same[i])
-		w.is(other[i], store.ErrDifferent)
+	const at = "store.put-task.before-commit" // where the others get their turn
+	h.Failpoints().Arm(at, 0, func() error {
+		for range 100 {
+			runtime.Gosched()
+		}
+		return nil
+	})
+	defer h.Failpoints().Disarm(at)
+	const races = 8
+	for n := range byte(races) {
+		var same, other [8]error
+		var wg sync.WaitGroup
+		begin := make(chan struct{}) // closed when all are ready
+		for i := range same {
+			wg.Go(func() {
+				task := Task(t, dap.TimeInterval, n)
+				<-begin
+				same[i] = w.Store.PutTask(context.Background(), task)
+			})
+		}
+		close(begin)
+		wg.Wait()
+		changed := Task(t, dap.TimeInterval, n)
+		changed.MinBatch++
+		for i := range other {
+			wg.Go(func() { other[i] = w.Store.PutTask(context.Background(), changed) })
+		}
+		wg.Wait()
+		for i := range same {
+			w.ok(same[i])
+			w.is(other[i], store.ErrDifferent)
+		}
 	}
 	ids, err := w.Store.Tasks(context.Background())
-	if w.ok(err); len(ids) != 1 || ids[0] != changed.ID {
+	if w.ok(err); len(ids) != races {
 		t.Errorf("tasks are %v", ids)
 	}
 	w.Audit()

@@ -22,6 +22,8 @@ func init() {
 	tests["RegistryIsReadOn"] = testRegistryIsReadOn
 	tests["QuotaAtOnce"] = testQuotaAtOnce
 	tests["QuotaOfAPeer"] = testQuotaOfAPeer
+	tests["QuotaOfTheStore"] = testQuotaOfTheStore
+	tests["Usage"] = testUsage
 	tests["ClosedForGood"] = testClosedForGood
 	tests["AmendedTask"] = testAmendedTask
 	tests["TotalsAreSums"] = testTotalsAreSums
@@ -286,6 +288,144 @@ func testQuotaAtOnce(t *testing.T, h Harness) {
 	w.Audit()
 }
 
+// testQuotaOfTheStore: no more tasks are live than Most, whoever adds them and at however
+// many handles at once, imported ones all or none; one that is there is not one too many, and
+// those that are closed, or have ended, make place.
+func testQuotaOfTheStore(t *testing.T, h Harness) {
+	ctx := context.Background()
+	w := NewWorld(t, h)
+	task := func(n byte, now time.Time) store.Provision {
+		p := Provision(Task(t, dap.TimeInterval, n))
+		p.Most, p.Added, p.End = 3, now, now.Add(time.Hour).Round(time.Second)
+		return p
+	}
+	full := func(err error, id dap.TaskID) {
+		t.Helper()
+		var e *store.FullError
+		if !errors.As(err, &e) || e.Most != 3 || !e.Live || e.Task != id {
+			t.Fatalf("%v, want that %v is one more than 3", err, id)
+		}
+	}
+	live := func(now time.Time, want int) {
+		t.Helper()
+		if u, err := w.Store.Usage(ctx, now); err != nil || u.Tasks != want {
+			t.Fatalf("%d tasks are live, want %d: %v", u.Tasks, want, err)
+		}
+	}
+	var four []store.Provision
+	for n := range byte(4) {
+		four = append(four, task(n+1, Epoch))
+	}
+	_, err := w.Store.Register(ctx, four...)
+	full(err, four[3].ID)
+	live(Epoch, 0)
+	var wait sync.WaitGroup
+	var made, refused atomic.Int32
+	for _, p := range four {
+		wait.Go(func() {
+			n, err := w.Store.Register(ctx, p)
+			if made.Add(int32(n)); errors.As(err, new(*store.FullError)) {
+				refused.Add(1)
+			} else if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wait.Wait()
+	if made.Load() != 3 || refused.Load() != 1 {
+		t.Fatalf("%d of 4 tasks were made at once, and %d refused; 3 may be", made.Load(), refused.Load())
+	}
+	w.Reopen(t)
+	live(Epoch, 3)
+	var there []store.Provision
+	for _, p := range four {
+		if _, err := w.Store.Registration(ctx, p.ID); err == nil {
+			there = append(there, p)
+		}
+	}
+	again, err := w.Store.Register(ctx, there[0])
+	if w.ok(err); again != 0 {
+		t.Error("a task that is there is made again")
+	}
+	endless := task(10, Epoch)
+	endless.End = time.Time{}
+	_, err = w.Store.Register(ctx, endless)
+	full(err, endless.ID)
+	_, err = w.Store.CloseTask(ctx, there[0].ID, store.Closing{At: Epoch, By: "bob", Why: "over"})
+	w.ok(err)
+	live(Epoch, 2)
+	_, err = w.Store.Register(ctx, endless)
+	w.ok(err)
+	live(Epoch, 3)
+	later := Epoch.Add(2 * time.Hour) // but for the endless one all have ended
+	live(later, 1)
+	for n := range byte(2) {
+		_, err = w.Store.Register(ctx, task(20+n, later))
+		w.ok(err)
+	}
+	last := task(22, later)
+	_, err = w.Store.Register(ctx, last)
+	full(err, last.ID)
+	last.Most = 0
+	_, err = w.Store.Register(ctx, last)
+	w.ok(err)
+	w.Audit()
+}
+
+// testUsage: the bytes that a quota bounds are those of what waits, of the replay protection
+// and of open shares, in this life and the next; they grow with what comes, and all but the
+// replay protection goes.
+func testUsage(t *testing.T, h Harness) {
+	ctx := context.Background()
+	w := NewWorld(t, h)
+	task := Task(t, dap.TimeInterval, 1)
+	w.ok(w.Store.PutTask(ctx, task))
+	bytes := func() int64 {
+		t.Helper()
+		u, err := w.Store.Usage(ctx, Epoch)
+		w.ok(err)
+		return u.Bytes
+	}
+	if n := bytes(); n != 0 {
+		t.Errorf("an empty store has %d bytes", n)
+	}
+	w.Upload(task, 7, 0, 39)
+	w.Sort()
+	waiting := bytes()
+	w.Upload(task, 7, 40, 79)
+	w.Sort()
+	if twice := bytes(); waiting < 40*16 || twice < waiting*19/10 || twice > waiting*21/10 {
+		t.Fatalf("40 reports have %d bytes, 80 have %d", waiting, twice)
+	}
+	w.Reopen(t)
+	w.ok(w.Store.PutTask(ctx, task))
+	if again := bytes(); again < waiting*19/10 || again > waiting*21/10 {
+		t.Errorf("another life counts %d bytes, where 40 reports have %d", again, waiting)
+	}
+	w.Work(task)
+	if c, err := w.Store.Counts(ctx, task.ID); err != nil || c.Aggregated != 80 {
+		t.Fatalf("of 80 reports %+v: %v", c, err)
+	}
+	after := bytes()
+	if after < 80*16 {
+		t.Errorf("of 80 reports %d bytes are left, want their ids and a share at least", after)
+	}
+	w.Upload(task, 7, 0, 39) // once more, which leaves nothing
+	w.Sort()
+	if n := bytes(); n < after+waiting*9/10 {
+		t.Errorf("%d bytes, with 40 reports more than in %d", n, after)
+	}
+	w.Work(task)
+	if n := bytes(); n != after {
+		t.Errorf("replays leave %d bytes, where there were %d", n, after)
+	}
+	w.Reopen(t)
+	if n := bytes(); n != after {
+		t.Errorf("another life counts %d bytes, and this one counted %d", n, after)
+	}
+	w.Audit()
+}
+
 // testClosedForGood: the first closing holds, whatever comes after it, and no add opens the
 // task again.
 func testClosedForGood(t *testing.T, h Harness) {
@@ -337,6 +477,7 @@ func testClosedTaskRetires(t *testing.T, h Harness) {
 	p.End = time.Time{}
 	_, err := w.Store.Register(ctx, p)
 	w.ok(err)
+	w.tasks = append(w.tasks, task) // the audit reads it as it is in use
 	w.is(w.Store.Retire(ctx, task.ID, Epoch.Add(1000*time.Hour)), store.ErrBusy)
 	c := store.Closing{At: Epoch.Add(time.Minute), By: "bob", Why: "over"}
 	_, err = w.Store.CloseTask(ctx, task.ID, c)

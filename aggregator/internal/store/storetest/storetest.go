@@ -38,6 +38,8 @@ type Harness interface {
 	FS() disk.FS
 	// Failpoints are those of the store.
 	Failpoints() *disk.Failpoints
+	// Tamper runs a statement on the rows of the store, which is not open, as no call does.
+	Tamper(t *testing.T, statement string)
 	// Noise is how many releases have noise that is kept: where it lies, not what names it.
 	Noise(t *testing.T) int
 }

@@ -176,6 +176,10 @@ func (v *via) Resume(ctx context.Context, tasks []dap.TaskID, drop bool) (uint64
 	return one(v, "Resume", func(e store.Engine) (uint64, error) { return e.Resume(ctx, tasks, drop) })
 }
 
+func (v *via) GiveUp(ctx context.Context, task dap.TaskID) (uint64, error) {
+	return one(v, "GiveUp", func(e store.Engine) (uint64, error) { return e.GiveUp(ctx, task) })
+}
+
 func (v *via) FinishJob(ctx context.Context, j *store.Job, c *store.Commit) error {
 	return v.do("FinishJob", func(e store.Engine) error { return e.FinishJob(ctx, j, c) })
 }
@@ -184,12 +188,32 @@ func (v *via) Seen(ctx context.Context, task dap.TaskID, ids []dap.ReportID) ([]
 	return one(v, "Seen", func(e store.Engine) ([]bool, error) { return e.Seen(ctx, task, ids) })
 }
 
+func (v *via) Spend(ctx context.Context, task dap.TaskID, list []store.Spend) ([]bool, error) {
+	return one(v, "Spend", func(e store.Engine) ([]bool, error) { return e.Spend(ctx, task, list) })
+}
+
+func (v *via) Spent(ctx context.Context, task dap.TaskID, first, last uint64) ([]store.Spent, error) {
+	return one(v, "Spent", func(e store.Engine) ([]store.Spent, error) { return e.Spent(ctx, task, first, last) })
+}
+
+func (v *via) SpentRounds(ctx context.Context, task dap.TaskID, n int) ([]uint64, error) {
+	return one(v, "SpentRounds", func(e store.Engine) ([]uint64, error) { return e.SpentRounds(ctx, task, n) })
+}
+
+func (v *via) ForgetRound(ctx context.Context, task dap.TaskID, round uint64, n int) (bool, error) {
+	return one(v, "ForgetRound", func(e store.Engine) (bool, error) { return e.ForgetRound(ctx, task, round, n) })
+}
+
 func (v *via) Hurry(ctx context.Context, task dap.TaskID) error {
 	return v.do("Hurry", func(e store.Engine) error { return e.Hurry(ctx, task) })
 }
 
 func (v *via) Sent(ctx context.Context, task dap.TaskID) ([]store.JobInFlight, error) {
 	return one(v, "Sent", func(e store.Engine) ([]store.JobInFlight, error) { return e.Sent(ctx, task) })
+}
+
+func (v *via) Verified(ctx context.Context, task dap.TaskID, interval dap.Interval) (uint64, uint64, error) {
+	return two(v, "Verified", func(e store.Engine) (uint64, uint64, error) { return e.Verified(ctx, task, interval) })
 }
 
 func (v *via) Drain(ctx context.Context, r *store.Resource) (store.Selection, uint64, error) {
@@ -206,6 +230,10 @@ func (v *via) Withdraw(ctx context.Context, task dap.TaskID, id string) error {
 
 func (v *via) Forgo(ctx context.Context, task dap.TaskID, id string) error {
 	return v.do("Forgo", func(e store.Engine) error { return e.Forgo(ctx, task, id) })
+}
+
+func (v *via) Usage(ctx context.Context, now time.Time) (store.Usage, error) {
+	return one(v, "Usage", func(e store.Engine) (store.Usage, error) { return e.Usage(ctx, now) })
 }
 
 func (v *via) Levels(ctx context.Context) (store.Levels, error) {

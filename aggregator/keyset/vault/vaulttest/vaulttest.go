@@ -269,4 +269,12 @@ func lives(t *testing.T, h Harness) {
 	if len(turn.Peers) != 1 || turn.Peers[0].Name != second || !turn.Peers[0].Holds("00a", held["00a"]) {
 		t.Errorf("%+v, want %s, which holds the secret", turn.Peers, second)
 	}
+	is(t, a.Leave(t.Context()), nil)
+	if turn := beat(t, b, vault.Report{}); len(turn.Peers) != 0 || !turn.Maker {
+		t.Errorf("%+v after the other one left, want its turn", turn)
+	}
+	is(t, a.Leave(t.Context()), nil)
+	if life := beat(t, a, vault.Report{}).Life; life == "" || life == second {
+		t.Errorf("the life after the one that was left is %q", life)
+	}
 }

@@ -2,6 +2,7 @@ package pgdb
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -21,9 +22,15 @@ var (
 	ErrConstraint = errors.New("pgdb: constraint")
 	// ErrDenied: the role has no right to the statement.
 	ErrDenied = errors.New("pgdb: permission denied")
+	// ErrAway: the server was not reached, or refused every attempt. Nothing changed; it may
+	// be tried again later.
+	ErrAway = errors.New("pgdb: the server is not to be had")
 	// ErrNoRoom: the server has no room for a transaction. Nothing changed; it may be tried
 	// again later.
 	ErrNoRoom = errors.New("pgdb: no room on the server")
+	// ErrUnreached: there is no connection. The server does not answer, is not the one that is
+	// trusted, or does not take the credentials. Nothing changed.
+	ErrUnreached = errors.New("pgdb: the server cannot be reached")
 	// ErrTooNew: the schema has been migrated beyond what this program works with.
 	ErrTooNew = errors.New("pgdb: schema newer than this program")
 	// ErrTooOld: the schema lacks a migration that [DB.Finish], or its owner, has to apply.
@@ -61,6 +68,14 @@ func class(e *pgconn.PgError) string {
 
 // classify names what the server said, for a transaction that did not take place.
 func classify(err error) error {
+	var connect *pgconn.ConnectError
+	if errors.As(err, &connect) {
+		err = fmt.Errorf("%w: %w", ErrUnreached, err)
+	}
+	var untrusted *tls.CertificateVerificationError
+	if errors.As(err, &untrusted) { // what another attempt would meet again
+		return err
+	}
 	var e *pgconn.PgError
 	if !errors.As(err, &e) {
 		if broken(err) {

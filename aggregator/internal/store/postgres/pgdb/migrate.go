@@ -112,15 +112,23 @@ func (db *DB) migrate(ctx context.Context) error {
 	if err != nil || !may {
 		return err
 	}
-	return db.apply(ctx, false)
+	return db.apply(ctx, nil)
 }
 
 // Finish applies the migrations that take away what older programs need. None of them may
-// run any more.
-func (db *DB) Finish(ctx context.Context) error { return db.apply(ctx, true) }
+// run any more: free is asked, in the transaction of each such migration and before it,
+// whether all programs that may run have a version of at least least, and its error is
+// Finish's. A nil free has nobody asked.
+func (db *DB) Finish(ctx context.Context, free func(tx *Tx, least int) error) error {
+	if free == nil {
+		free = func(*Tx, int) error { return nil }
+	}
+	return db.apply(ctx, free)
+}
 
-// apply applies the migrations that are due, each in a transaction of its own.
-func (db *DB) apply(ctx context.Context, all bool) error {
+// apply applies the migrations that are due, each in a transaction of its own, and those that
+// take away where free lets it.
+func (db *DB) apply(ctx context.Context, free func(tx *Tx, least int) error) error {
 	first := -1 // the version that was found
 	for more := true; more; {
 		err := db.Update(ctx, "migrate", func(tx *Tx) error {
@@ -136,8 +144,13 @@ func (db *DB) apply(ctx context.Context, all bool) error {
 				return nil
 			}
 			m := db.migrations[version]
-			if !all && first > 0 && m.least > least { // there may be programs of that version
-				return nil
+			if first > 0 && m.least > least { // there may be programs of a version before
+				if free == nil {
+					return nil
+				}
+				if err := free(tx, m.least); err != nil {
+					return err
+				}
 			}
 			if _, err := exec(ctx, tx.conn, db.fill(m.sql)); err != nil {
 				return tx.fail(m.name, err)
@@ -161,20 +174,15 @@ func (db *DB) apply(ctx context.Context, all bool) error {
 // fits refuses a schema that this program does not work with.
 func (db *DB) fits(ctx context.Context) error {
 	return db.View(ctx, "version", func(tx *Tx) error {
-		version, least, err := tx.version("")
+		v, err := tx.Version()
 		if err != nil {
 			return err
 		}
-		newest := len(db.migrations)
-		if least > newest {
-			return fmt.Errorf("%w: it is of version %d and takes programs from version %d on, this one is of version %d: start a newer one",
-				ErrTooNew, version, least, newest)
-		}
-		if version < db.opt.Needs {
+		if v.Number < db.opt.Needs {
 			return fmt.Errorf("%w: it is of version %d, this program needs %d: have the role that owns the schema migrate it",
-				ErrTooOld, version, db.opt.Needs)
+				ErrTooOld, v.Number, db.opt.Needs)
 		}
-		rows, err := tx.conn.Query(ctx, "SELECT number, sum FROM migration ORDER BY number LIMIT $1", int64(newest))
+		rows, err := tx.conn.Query(ctx, "SELECT number, sum FROM migration ORDER BY number LIMIT $1", int64(db.Newest()))
 		if err != nil {
 			return tx.fail("version", err)
 		}
@@ -208,6 +216,17 @@ func (db *DB) Version(ctx context.Context) (v Version, err error) {
 	return v, err
 }
 
+// Version reads how far the schema is, and fails with ErrTooNew where it takes no program of
+// this version.
+func (tx *Tx) Version() (v Version, err error) {
+	v.Number, v.Least, err = tx.version("")
+	if err == nil && v.Least > tx.db.Newest() {
+		err = fmt.Errorf("%w: it is of version %d and takes programs from version %d on, this one is of version %d: start a newer one",
+			ErrTooNew, v.Number, v.Least, tx.db.Newest())
+	}
+	return v, err
+}
+
 // Newest is the number of the last migration that this program has.
 func (db *DB) Newest() int { return len(db.migrations) }
 
@@ -217,10 +236,16 @@ func Found(ctx context.Context, opt Options) (*DB, error) {
 	return reach(ctx, opt, (*DB).inspect, (*DB).found)
 }
 
+// Attach connects and leaves the schema as it is; one that this program does not work with
+// is refused.
+func Attach(ctx context.Context, opt Options) (*DB, error) {
+	return reach(ctx, opt, (*DB).inspect, (*DB).fits)
+}
+
 // Migrate applies what programs of the version before can live with. It refuses a schema
 // that this program does not work with then.
 func (db *DB) Migrate(ctx context.Context) error {
-	if err := db.apply(ctx, false); err != nil {
+	if err := db.apply(ctx, nil); err != nil {
 		return err
 	}
 	return db.fits(ctx)

@@ -114,8 +114,10 @@ func (db *DB) again(ctx context.Context, name string, try func() error) error {
 			return nil
 		case over(ctx):
 			return fmt.Errorf("pgdb: %s: %w", name, errors.Join(context.Cause(ctx), err))
-		case !errors.Is(err, errAgain) || n >= db.opt.Attempts:
+		case !errors.Is(err, errAgain):
 			return fmt.Errorf("pgdb: %s: %w", name, err)
+		case n >= db.opt.Attempts:
+			return fmt.Errorf("pgdb: %s: %w: %w", name, ErrAway, err)
 		}
 		if err := db.pause(ctx, n); err != nil {
 			return fmt.Errorf("pgdb: %s: %w", name, err)

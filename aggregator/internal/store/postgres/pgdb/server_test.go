@@ -179,7 +179,7 @@ func TestTypes(t *testing.T) {
 		if _, err := tx.One("types", []any{uint64(1 << 63)}, &n); !errors.Is(err, pgdb.ErrConstraint) {
 			t.Errorf("64 bits: %v", err)
 		}
-		_, err = tx.One("types", []any{-1, []byte(nil), "x", true, nil, [][]byte{}, []int64{-2}}, &n, &b, &s, &yes, &null, &sum)
+		_, err = tx.One("types", []any{-1, []byte(nil), "x", true, nil, [][]byte{}, []int64{-1}}, &n, &b, &s, &yes, &null, &sum)
 		if b != nil || err == nil || !strings.Contains(err.Error(), "negative") {
 			t.Errorf("%v, %v", b, err)
 		}
@@ -357,8 +357,23 @@ func TestVersions(t *testing.T) {
 	if err := put(t, first, "still"); err != nil {
 		t.Fatalf("the old version before the end: %v", err)
 	}
-	if err := third.Finish(t.Context()); err != nil {
+	lives := errors.New("the old version lives")
+	if err := third.Finish(t.Context(), func(_ *pgdb.Tx, least int) error {
+		if least != 2 {
+			t.Errorf("asked for programs before %d", least)
+		}
+		return lives
+	}); !errors.Is(err, lives) {
+		t.Fatalf("finished: %v", err)
+	}
+	if err := put(t, first, "and still"); err != nil {
+		t.Fatalf("the old version after an end that was refused: %v", err)
+	}
+	if err := third.Finish(t.Context(), nil); err != nil {
 		t.Fatal(err)
+	}
+	if err := first.Update(t.Context(), "any", func(*pgdb.Tx) error { return nil }); !errors.Is(err, pgdb.ErrTooNew) {
+		t.Fatalf("the old version runs on after it: %v", err)
 	}
 	if _, err := at(one, 0); !errors.Is(err, pgdb.ErrTooNew) {
 		t.Fatalf("the old version after it: %v", err)
@@ -425,6 +440,36 @@ func TestDeadlock(t *testing.T) {
 	wg.Wait()
 	if tries.Load() < 3 {
 		t.Fatal("nobody had to try again")
+	}
+}
+
+// TestAway: a server that cannot be reached, or answers with conflicts alone, is an error of
+// its own, and once that is over the same handle goes on.
+func TestAway(t *testing.T) {
+	s := pgtest.New(t)
+	var fate atomic.Value
+	fate.Store(pgtest.Arrives)
+	opt := options(s)
+	opt.Connection = pgtest.NewLine(t, s.Owner, func(sql string) pgtest.Fate {
+		if f := fate.Load().(pgtest.Fate); f != pgtest.Conflict || strings.HasPrefix(sql, "COMMIT") {
+			return f
+		}
+		return pgtest.Arrives
+	}, nil).Connection
+	opt.Attempts, opt.Pause = 3, time.Microsecond
+	db := open(t, opt)
+	for _, f := range []pgtest.Fate{pgtest.LostBefore, pgtest.Conflict} {
+		fate.Store(f)
+		if err := put(t, db, "x"); !errors.Is(err, pgdb.ErrAway) || errors.Is(err, pgdb.ErrUnknown) {
+			t.Errorf("%q: %v", f, err)
+		}
+		fate.Store(pgtest.Arrives)
+		if err := put(t, db, "after "+string(f)); err != nil {
+			t.Errorf("after %q: %v", f, err)
+		}
+	}
+	if err := put(t, db, "x"); err != nil {
+		t.Errorf("what was refused has changed something: %v", err)
 	}
 }
 
@@ -515,20 +560,25 @@ func TestFailpoints(t *testing.T) {
 	}
 }
 
-// TestKilledConnections: whoever loses a connection inside a transaction begins it again.
+// TestKilledConnections: whoever loses a connection inside a transaction begins it again,
+// also where the function that noticed it says so in words of its own.
 func TestKilledConnections(t *testing.T) {
 	db := opened(t, nil)
 	for _, run := range []func(context.Context, string, func(*pgdb.Tx) error) error{db.Update, db.View} {
-		tries := 0
-		err := run(t.Context(), "killed", func(tx *pgdb.Tx) error {
-			if tries++; tries > 1 {
-				return nil
+		for _, said := range []func(error) error{
+			func(err error) error { return err }, func(error) error { return errors.New("it did not work") },
+		} {
+			tries := 0
+			err := run(t.Context(), "killed", func(tx *pgdb.Tx) error {
+				if tries++; tries > 1 {
+					return nil
+				}
+				_, err := tx.Exec("kill")
+				return said(err)
+			})
+			if err != nil || tries != 2 {
+				t.Errorf("%d attempts, %v", tries, err)
 			}
-			_, err := tx.Exec("kill")
-			return err
-		})
-		if err != nil || tries != 2 {
-			t.Errorf("%d attempts, %v", tries, err)
 		}
 	}
 }

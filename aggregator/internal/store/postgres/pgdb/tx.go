@@ -2,6 +2,7 @@ package pgdb
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"math"
 
@@ -146,4 +147,10 @@ func valued[T any](p **T) (v T) {
 		v = **p
 	}
 	return v
+}
+
+// Encrypted says whether the connection to the server is.
+func (tx *Tx) Encrypted() bool {
+	_, ok := tx.conn.PgConn().Conn().(*tls.Conn)
+	return ok
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -78,11 +77,17 @@ func (db *DB) attempt(ctx context.Context, name string, how kind, fn func(tx *Tx
 			rollback(ctx, c)
 		}
 	}()
-	if _, err := exec(ctx, c, db.begin(how, token)); err != nil {
+	begun, err := exec(ctx, c, db.begin(how, token))
+	if err != nil {
 		return lost(c, classify(err), write)
 	}
 	tx := &Tx{ctx: ctx, db: db, conn: c}
-	err = fn(tx)
+	if write && begun[len(begun)-1].CommandTag.RowsAffected() == 0 {
+		_, err = tx.Version() // says which are taken
+	}
+	if err == nil {
+		err = fn(tx)
+	}
 	tx.conn = nil
 	if err == nil {
 		err = tx.err // of which fn said nothing
@@ -168,7 +173,9 @@ func rollback(ctx context.Context, c *pgx.Conn) {
 }
 
 // begin is the SQL that begins a transaction, in one round trip. Its settings end with the
-// transaction.
+// transaction. The last statement of one that writes changes no row where the schema takes no
+// program of this version any more: that a program is too old is found out when it starts, and
+// one that runs on, or was cut off meanwhile, finds it out here.
 func (db *DB) begin(how kind, t token) string {
 	set := fmt.Sprintf("; SET LOCAL search_path = %s, pg_temp; SET LOCAL idle_in_transaction_session_timeout = %d",
 		quoted(db.opt.Schema), db.opt.Idle.Milliseconds())
@@ -180,7 +187,7 @@ func (db *DB) begin(how kind, t token) string {
 		commit = "off"
 	}
 	return "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE" + set + "; SET LOCAL synchronous_commit = " + commit + "; " +
-		"INSERT INTO outcome (token, done) VALUES ('\\x" + hex.EncodeToString(t[:]) + "', true)"
+		fmt.Sprintf(`INSERT INTO outcome (token, done) SELECT '\x%x', true FROM version WHERE least <= %d`, t[:], db.Newest())
 }
 
 // hit passes a failpoint of the transaction called name.

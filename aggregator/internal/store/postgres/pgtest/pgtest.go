@@ -83,11 +83,20 @@ func New(t testing.TB) *Schema {
 // NewServer starts a server for one test, which may stop it. It keeps what it commits.
 func NewServer(t testing.TB) *Server {
 	t.Helper()
+	return newServer(t, func(*pgserver.Server) error { return nil })
+}
+
+// newServer is NewServer, after some preparation.
+func newServer(t testing.TB, prepare func(own *pgserver.Server) error) *Server {
+	t.Helper()
 	own, err := pgserver.New(true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(own.Remove)
+	if err := prepare(own); err != nil {
+		t.Fatal(err)
+	}
 	s, err := serveAt(own)
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
@@ -18,18 +19,29 @@ import (
 // It returns the connection string to it.
 func Pooler(t testing.TB, connection string, connections int) string {
 	t.Helper()
-	servers := make(chan *pgproto3.Frontend, connections)
-	for range connections {
+	servers := make(chan *pgconn.HijackedConn, connections)
+	connect := func() error {
 		c, err := pgconn.Connect(t.Context(), connection)
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 		h, err := c.Hijack()
-		if err != nil {
+		if err == nil {
+			servers <- h
+		}
+		return err
+	}
+	for range connections {
+		if err := connect(); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = h.Conn.Close() })
-		servers <- h.Frontend
+	}
+	// lose ends a connection whose transaction has lost its client, and has another one.
+	lose := func(h *pgconn.HijackedConn) {
+		_ = h.Conn.Close()
+		for connect() != nil && t.Context().Err() == nil {
+			time.Sleep(50 * time.Millisecond) // a server that starts again: there is no signal to wait for
+		}
 	}
 	dir, err := os.MkdirTemp("", "pgpool")
 	if err != nil {
@@ -42,6 +54,15 @@ func Pooler(t testing.TB, connection string, connections int) string {
 	t.Cleanup(func() {
 		_ = l.Close()
 		_ = os.RemoveAll(dir)
+		for {
+			select {
+			case h := <-servers:
+				_ = h.Conn.Close()
+				continue
+			default:
+			}
+			return
+		}
 	})
 	go func() {
 		for {
@@ -49,14 +70,14 @@ func Pooler(t testing.TB, connection string, connections int) string {
 			if err != nil {
 				return
 			}
-			go serve(c, servers)
+			go serve(c, servers, lose)
 		}
 	}()
 	return fmt.Sprintf("host=%s user=pooled dbname=pooled", dir)
 }
 
 // serve is one client of a pooler, until it goes.
-func serve(c net.Conn, servers chan *pgproto3.Frontend) {
+func serve(c net.Conn, servers chan *pgconn.HijackedConn, lose func(*pgconn.HijackedConn)) {
 	defer c.Close()
 	client := pgproto3.NewBackend(c, c)
 	if _, err := client.ReceiveStartupMessage(); err != nil {
@@ -70,11 +91,16 @@ func serve(c net.Conn, servers chan *pgproto3.Frontend) {
 	if client.Flush() != nil {
 		return
 	}
-	var server *pgproto3.Frontend
+	var server *pgconn.HijackedConn
+	defer func() {
+		if server != nil {
+			lose(server)
+		}
+	}()
 	for {
 		m, err := client.Receive()
 		if err != nil {
-			return // within a transaction its server is lost to the pool
+			return
 		}
 		if _, bye := m.(*pgproto3.Terminate); bye {
 			return
@@ -82,10 +108,10 @@ func serve(c net.Conn, servers chan *pgproto3.Frontend) {
 		if server == nil {
 			server = <-servers
 		}
-		server.Send(m)
+		server.Frontend.Send(m)
 		switch m.(type) {
 		case *pgproto3.Query, *pgproto3.Sync:
-			status, err := answer(client, server)
+			status, err := answer(client, server.Frontend)
 			if err != nil {
 				return
 			}

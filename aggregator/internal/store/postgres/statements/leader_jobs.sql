@@ -1,3 +1,4 @@
+-- A job that is due, or a free slice among the oldest.
 -- name: claimable
 SELECT coalesce((
   SELECT j.id FROM job AS j JOIN task AS t ON j.task = t.id
@@ -6,10 +7,19 @@ SELECT coalesce((
     AND t.retired IS NULL AND t.task_id <> ALL ($3::bytea[])
     AND NOT EXISTS (SELECT 1 FROM conduct WHERE conduct.task = j.task AND since IS NOT NULL)
   ORDER BY j.id LIMIT 1), (
-  SELECT s.id FROM slice AS s JOIN task AS t ON s.task = t.id
-  WHERE s.job IS NULL AND t.retired IS NULL AND t.task_id <> ALL ($3::bytea[])
+  SELECT s.id FROM (SELECT id, task FROM slice WHERE job IS NULL ORDER BY id LIMIT $4) AS s JOIN task AS t ON s.task = t.id
+  WHERE t.retired IS NULL AND t.task_id <> ALL ($3::bytea[])
     AND NOT EXISTS (SELECT 1 FROM conduct WHERE conduct.task = s.task AND since IS NOT NULL)
   ORDER BY s.id LIMIT 1)) IS NOT NULL
+
+-- name: claimable-after
+SELECT s.id FROM slice AS s JOIN task AS t ON s.task = t.id
+WHERE s.job IS NULL AND s.id > $1 AND t.retired IS NULL AND t.task_id <> ALL ($2::bytea[])
+  AND NOT EXISTS (SELECT 1 FROM conduct WHERE conduct.task = s.task AND since IS NOT NULL)
+ORDER BY s.id LIMIT 1
+
+-- name: newest-slice
+SELECT id FROM slice WHERE job IS NULL ORDER BY id DESC LIMIT 1
 
 -- What another claim is at is passed over.
 -- name: due-jobs
@@ -30,6 +40,13 @@ UPDATE job SET lease_token = $2, lease_expires = $3, attempts = attempts + 1 WHE
 -- name: oldest-slice
 SELECT s.task, t.task_id, t.mode, t.min_batch, s.bucket FROM slice AS s JOIN task AS t ON s.task = t.id
 WHERE s.job IS NULL AND t.retired IS NULL AND t.task_id <> ALL ($1::bytea[])
+  AND s.id <= (SELECT max(id) FROM (SELECT id FROM slice WHERE job IS NULL ORDER BY id LIMIT $2) AS first)
+  AND NOT EXISTS (SELECT 1 FROM conduct WHERE conduct.task = s.task AND since IS NOT NULL)
+ORDER BY s.id LIMIT 1 FOR UPDATE OF s SKIP LOCKED
+
+-- name: oldest-slice-after
+SELECT s.task, t.task_id, t.mode, t.min_batch, s.bucket FROM slice AS s JOIN task AS t ON s.task = t.id
+WHERE s.job IS NULL AND s.id > $2 AND t.retired IS NULL AND t.task_id <> ALL ($1::bytea[])
   AND NOT EXISTS (SELECT 1 FROM conduct WHERE conduct.task = s.task AND since IS NOT NULL)
 ORDER BY s.id LIMIT 1 FOR UPDATE OF s SKIP LOCKED
 
@@ -39,13 +56,12 @@ SELECT id, size, reports FROM slice WHERE task = $1 AND bucket = $2 AND job IS N
 -- name: turn-of-batches
 SELECT 1 FROM task WHERE id = $1 FOR NO KEY UPDATE SKIP LOCKED
 
--- name: fillable-batch
-SELECT b.id, b.batch_id, verified.n + assigned.n FROM batch AS b
+-- name: open-batches
+SELECT b.id, b.batch_id, verified.n, assigned.n, EXISTS (SELECT 1 FROM hold WHERE hold.batch = b.id)
+FROM (SELECT id, batch_id FROM batch WHERE task = $1 AND NOT closed AND batch_id IS NOT NULL AND id > $2 ORDER BY id LIMIT $3) AS b
 CROSS JOIN LATERAL (SELECT coalesce(sum(reports), 0)::bigint AS n FROM part WHERE part.batch = b.id) AS verified
 CROSS JOIN LATERAL (SELECT coalesce(sum(reports), 0)::bigint AS n FROM job WHERE job.batch = b.id AND state = 0) AS assigned
-WHERE b.task = $1 AND NOT b.closed AND b.batch_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM hold WHERE hold.batch = b.id)
-  AND verified.n + assigned.n < $2
-ORDER BY b.id LIMIT 1
+ORDER BY b.id
 
 -- name: put-batch-id
 INSERT INTO batch (task, batch_id) VALUES ($1, $2) RETURNING id
@@ -103,6 +119,21 @@ DELETE FROM job WHERE id = $1
 
 -- name: parked-jobs
 SELECT id, task, reports, why FROM job WHERE task = ANY($1::bigint[]) AND parked ORDER BY id FOR UPDATE
+
+-- Jobs that are being claimed, or sent, are waited for.
+-- name: lock-free-slices
+SELECT count(*) FROM (SELECT 1 FROM slice WHERE task = $1 AND job IS NULL ORDER BY id FOR UPDATE) AS waiting
+
+-- name: lock-unsent-jobs
+SELECT id FROM job WHERE task = $1 AND state = 0 AND (sent_digest IS NULL OR parked) ORDER BY id FOR UPDATE
+
+-- name: give-up-slices
+WITH gone AS (DELETE FROM slice WHERE task = $1 AND (job IS NULL OR job = ANY($2::bigint[])) RETURNING object, reports),
+noted AS (INSERT INTO ending (object) SELECT DISTINCT object FROM gone)
+SELECT coalesce(sum(reports), 0)::bigint FROM gone
+
+-- name: give-up-jobs
+DELETE FROM job WHERE id = ANY($1::bigint[])
 
 -- name: unpark-job
 UPDATE job SET parked = false, not_before = 0, why = '' WHERE id = $1

@@ -2,10 +2,12 @@
 SELECT task_id, id, retired IS NOT NULL FROM task WHERE task_id = ANY($1::bytea[]) ORDER BY id FOR KEY SHARE
 
 -- As for commits: of the greatest interval that begins before a bucket, or at it, one need
--- know the end only.
+-- know the end only. A task that was closed takes nothing either.
 -- name: shut-places
-SELECT p.n FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS p (task, bucket, n)
-WHERE (SELECT last FROM release WHERE release.task = p.task AND first IS NOT NULL AND first <= p.bucket AND view = 0 ORDER BY first DESC LIMIT 1) >= p.bucket
+SELECT p.n, ended.yes FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS p (task, bucket, n)
+CROSS JOIN LATERAL (SELECT (SELECT closed FROM registration WHERE registration.task = p.task) IS NOT NULL AS yes) AS ended
+WHERE ended.yes
+  OR (SELECT last FROM release WHERE release.task = p.task AND first IS NOT NULL AND first <= p.bucket AND view = 0 ORDER BY first DESC LIMIT 1) >= p.bucket
   OR (SELECT last FROM hold WHERE hold.task = p.task AND first <= p.bucket AND count IS NOT NULL ORDER BY first DESC LIMIT 1) >= p.bucket
 
 -- name: put-object
@@ -15,16 +17,17 @@ INSERT INTO object (name, slices, body) VALUES ($1, $2, $3) RETURNING id
 -- name: take-object
 UPDATE object SET slices = slices + $2 WHERE name = $1 AND body IS NOT NULL RETURNING id
 
--- name: put-slices
-INSERT INTO slice (object, pieces, size, sum, task, bucket, reports, duplicates, came)
-SELECT $1, s.pieces, s.size, s.sum, s.task, s.bucket, s.reports, s.duplicates, s.came
-FROM unnest($2::bytea[], $3::bigint[], $4::bytea[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[])
-  WITH ORDINALITY AS s (pieces, size, sum, task, bucket, reports, duplicates, came, n)
-ORDER BY s.n
-
--- name: put-tallies
+-- An object, its slices, and what is counted of its tasks.
+-- name: put-upload
+WITH made AS (INSERT INTO object (name, slices, body) VALUES ($1, $2, $3) RETURNING id),
+sliced AS (
+  INSERT INTO slice (object, pieces, size, sum, task, bucket, reports, duplicates, came)
+  SELECT made.id, s.pieces, s.size, s.sum, s.task, s.bucket, s.reports, s.duplicates, s.came
+  FROM made, unnest($4::bytea[], $5::bigint[], $6::bytea[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[])
+    WITH ORDINALITY AS s (pieces, size, sum, task, bucket, reports, duplicates, came, n)
+  ORDER BY s.n)
 INSERT INTO tally (task, kind, code, reports)
-SELECT x.task, x.kind, x.code, x.reports FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[]) AS x (task, kind, code, reports)
+SELECT x.task, x.kind, x.code, x.reports FROM unnest($12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[]) AS x (task, kind, code, reports)
 
 -- name: put-tombstones
 INSERT INTO tombstone (object) SELECT convert_from(n, 'UTF8') FROM unnest($1::bytea[]) AS n ON CONFLICT (object) DO NOTHING
@@ -63,14 +66,18 @@ DELETE FROM tombstone WHERE object = $1
 -- name: live-objects
 SELECT name FROM object WHERE EXISTS (SELECT 1 FROM slice WHERE slice.object = object.id) ORDER BY id
 
--- name: leftover-object
-SELECT id FROM object WHERE since < to_timestamp($1::bigint)
-  AND (SELECT count(*) FROM slice WHERE slice.object = object.id) BETWEEN 1 AND object.slices - 1 ORDER BY id LIMIT 1
+-- Of each object after one, how many slices were named in it, how many of them wait, of what
+-- size, and whether it is old enough.
+-- name: objects-after
+SELECT o.id, o.slices, s.n, s.size, o.since < to_timestamp($2::bigint)
+FROM (SELECT id, slices, since FROM object WHERE id > $1 ORDER BY id LIMIT $3) AS o
+CROSS JOIN LATERAL (SELECT count(*) AS n, coalesce(sum(size), 0)::bigint AS size FROM slice WHERE slice.object = o.id) AS s
+ORDER BY o.id
 
--- name: idle-slices-of-object
+-- name: idle-slices-of-objects
 SELECT task.task_id, object.name, slice.pieces, slice.bucket, slice.reports, slice.duplicates, slice.sum, slice.came
 FROM slice JOIN object ON slice.object = object.id JOIN task ON slice.task = task.id LEFT JOIN job ON slice.job = job.id
-WHERE slice.object = $1 AND job.lease_token IS NULL ORDER BY slice.id
+WHERE slice.object = ANY($1::bigint[]) AND job.lease_token IS NULL ORDER BY slice.object, slice.id LIMIT $2
 
 -- name: find-object
 SELECT id FROM object WHERE name = $1
@@ -108,3 +115,35 @@ SELECT name FROM object WHERE body IS NULL AND name > $1 ORDER BY name LIMIT $2
 
 -- name: waiting-in-object
 SELECT object.id FROM object JOIN slice ON slice.object = object.id WHERE name = $1 LIMIT 1
+
+-- name: buried-object
+SELECT 1 FROM tombstone WHERE object = $1
+
+-- name: put-strays
+INSERT INTO stray (object) SELECT convert_from(n, 'UTF8') FROM unnest($1::bytea[]) AS n
+WHERE NOT EXISTS (SELECT 1 FROM object WHERE name = convert_from(n, 'UTF8')) AND NOT EXISTS (SELECT 1 FROM tombstone WHERE object = convert_from(n, 'UTF8') COLLATE "default")
+ORDER BY n ON CONFLICT (object) DO NOTHING
+
+-- Those of a part of the names that are named by now, under a tombstone, or gone.
+-- name: drop-known-strays
+DELETE FROM stray WHERE object > $1 AND object <= $2 AND (
+  EXISTS (SELECT 1 FROM object WHERE name = stray.object) OR EXISTS (SELECT 1 FROM tombstone WHERE tombstone.object = stray.object COLLATE "default")
+  OR object <> ALL (SELECT convert_from(n, 'UTF8') FROM unnest($3::bytea[]) AS n))
+
+-- name: old-strays
+SELECT object FROM stray WHERE object > $1 AND object <= $2 AND seen <= now() - $3::bigint * interval '1 millisecond' ORDER BY object
+
+-- It waits for a transaction that names one of them, and passes over what that named.
+-- name: claim-strays
+INSERT INTO object (name, slices) SELECT convert_from(n, 'UTF8'), 0 FROM unnest($1::bytea[]) AS n ORDER BY n
+ON CONFLICT (name) DO NOTHING RETURNING id, name
+
+-- name: drop-claims
+DELETE FROM object WHERE id = ANY($1::bigint[]) AND slices = 0 AND body IS NULL
+
+-- name: drop-strays
+DELETE FROM stray WHERE object = ANY (SELECT convert_from(n, 'UTF8') FROM unnest($1::bytea[]) AS n)
+
+-- name: drop-unnamed-rows
+DELETE FROM object WHERE slices = 0 AND id = ANY (ARRAY(
+  SELECT id FROM object WHERE slices = 0 AND body IS NOT NULL AND since <= now() - $1::bigint * interval '1 millisecond' ORDER BY since LIMIT $2))

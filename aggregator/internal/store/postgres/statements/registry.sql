@@ -25,6 +25,9 @@ FROM registration JOIN task ON task.id = registration.task WHERE change > $1 ORD
 -- name: count-live
 SELECT count(*) FROM registration WHERE source = 3 AND added_by = $1 AND closed IS NULL AND ends > $2
 
+-- name: live-tasks
+SELECT count(*) FROM registration JOIN task ON task.id = registration.task WHERE closed IS NULL AND (ends IS NULL OR ends > $1) AND closed_in = 0
+
 -- name: count-added
 SELECT count(*), coalesce(min(added), 0) FROM registration WHERE source = 3 AND added_by = $1 AND added > $2
 
@@ -36,3 +39,6 @@ SELECT coalesce(max(change), 0), (SELECT changes FROM registry) FROM registratio
 
 -- name: audit-registrations
 SELECT task_id, sum, made FROM registration JOIN task ON task.id = registration.task WHERE made IS NOT NULL
+
+-- name: stored-bytes
+SELECT ((SELECT coalesce(sum(size), 0) FROM slice) + (SELECT coalesce(sum(18 * count), 0) FROM run) + (SELECT coalesce(sum(octet_length(share)), 0) FROM part))::bigint

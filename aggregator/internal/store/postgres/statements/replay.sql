@@ -2,7 +2,7 @@
 SELECT 1 FROM replay WHERE task = $1 FOR UPDATE
 
 -- name: drop-expired-flights
-DELETE FROM flight WHERE task = $1 AND expires <= now()
+DELETE FROM flight WHERE task = $1 AND (expires <= now() OR token = $2)
 
 -- name: flights
 SELECT ids, own FROM flight WHERE task = $1

@@ -41,3 +41,6 @@ SELECT swept, EXISTS (SELECT 1 FROM run WHERE task = $1) OR EXISTS (SELECT 1 FRO
   OR EXISTS (SELECT 1 FROM batch WHERE task = $1) OR EXISTS (SELECT 1 FROM job WHERE task = $1)
   OR EXISTS (SELECT 1 FROM slice WHERE task = $1)
 FROM task WHERE id = $1
+
+-- name: audit-retired-marks
+SELECT EXISTS (SELECT 1 FROM spent WHERE task = $1) OR EXISTS (SELECT 1 FROM spent_round WHERE task = $1)

@@ -68,6 +68,16 @@ INSERT INTO replica (purpose, name, expires, seen, proofs, busy) VALUES ($1, $2,
 -- name: renew-replica
 UPDATE replica SET expires = $3, seen = $4, proofs = $5, busy = $6 WHERE purpose = $1 AND name = $2
 
+-- name: note-program
+UPDATE replica SET program = $3 WHERE purpose = $1 AND name = $2 AND program IS DISTINCT FROM $3
+
+-- Of those below a version: how many, and the oldest one's; 0 is that of one that says none.
+-- name: older-programs
+SELECT count(*), coalesce(min(coalesce(program, 0)), 0) FROM replica WHERE purpose = $1 AND (program IS NULL OR program < $2)
+
+-- name: drop-replica
+DELETE FROM replica WHERE purpose = $1 AND name = $2
+
 -- A replica that was held dead has no row. It keeps its row from being taken away until the
 -- transaction is over.
 -- name: replica-lives

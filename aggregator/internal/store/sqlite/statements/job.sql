@@ -68,6 +68,15 @@ UPDATE job SET lease_token = NULL, lease_expires = NULL, parked = 1, why = ?2 WH
 -- name: parked-jobs
 SELECT id, task, reports, sent_step, why FROM job WHERE parked = 1 ORDER BY id
 
+-- name: unsent-jobs
+SELECT id, task, reports, sent_step FROM job WHERE task = ?1 AND state = 0 AND (sent_digest IS NULL OR parked = 1) ORDER BY id
+
+-- name: free-reports
+SELECT coalesce(sum(reports), 0) FROM slice WHERE task = ?1 AND job IS NULL
+
+-- name: drop-free-slices
+DELETE FROM slice WHERE task = ?1 AND job IS NULL
+
 -- name: unpark-job
 UPDATE job SET parked = 0, not_before = 0, why = '' WHERE id = ?1
 

@@ -31,6 +31,9 @@ FROM registration JOIN task ON task.id = registration.task WHERE change > ?1 ORD
 -- name: count-live
 SELECT count(*) FROM registration WHERE source = 3 AND added_by = ?1 AND closed IS NULL AND ends > ?2
 
+-- name: live-tasks
+SELECT count(*) FROM registration JOIN task ON task.id = registration.task WHERE closed IS NULL AND (ends IS NULL OR ends > ?1) AND closed_in = 0
+
 -- name: count-added
 SELECT count(*), coalesce(min(added), 0) FROM registration WHERE source = 3 AND added_by = ?1 AND added > ?2
 
@@ -42,3 +45,7 @@ SELECT coalesce(max(change), 0), (SELECT registry FROM identity) FROM registrati
 
 -- name: audit-registrations
 SELECT task, sum, made FROM registration WHERE made IS NOT NULL
+
+-- name: stored-bytes
+SELECT (SELECT coalesce(sum(size), 0) FROM slice) + (SELECT coalesce(sum(size), 0) FROM run) + (SELECT coalesce(sum(size), 0) FROM noise)
+  + (SELECT coalesce(sum(length(share)), 0) FROM batch WHERE closed = 0)

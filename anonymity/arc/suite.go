@@ -1,0 +1,42 @@
+package arc
+
+import (
+	"sync"
+
+	"github.com/starling-agg/starling/anonymity/arc/internal/sigma"
+	"github.com/starling-agg/starling/anonymity/internal/p256"
+)
+
+// suite is the ciphersuite's context string.
+const suite = "ARCV1-P256"
+
+// generatorH is the second generator, of which nobody knows the logarithm to the first.
+var generatorH = func() p256.Element {
+	g := p256.Generator()
+	return p256.HashToGroup(g.Append(nil), "HashToGroup-"+suite+"generatorH")
+}()
+
+var fixedH = sync.OnceValue(func() *p256.Fixed { return p256.NewFixed(generatorH) })
+
+// mulG and mulH are k G and k H for a k that is 0 with probability 2^-256 and so never.
+// Constant time.
+func mulG(k p256.Scalar) *p256.Point { return p256.MulBase(k) }
+func mulH(k p256.Scalar) *p256.Point {
+	e := elementH(k)
+	return e.Point()
+}
+
+// elementH is [mulH] in affine coordinates.
+func elementH(k p256.Scalar) p256.Element {
+	e, ok := fixedH().Mul(k)
+	if !ok {
+		panic("arc: internal error: a random scalar is 0")
+	}
+	return e
+}
+
+// fixed are the multipliers of G and H, which are the first elements of all statements.
+var fixed = map[int]sigma.Multiplier{
+	0: func(k p256.Scalar) (p256.Element, bool) { return p256.MulBase(k).Element() },
+	1: func(k p256.Scalar) (p256.Element, bool) { return fixedH().Mul(k) },
+}

@@ -1,0 +1,205 @@
+package issuer
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/starling-agg/starling/anonymity/arc"
+	"github.com/starling-agg/starling/internal/disk/disktest"
+	"github.com/starling-agg/starling/signed"
+)
+
+const testEpoch = 24 * time.Hour
+
+func newTest(t *testing.T, keys *disktest.Mem, now func() time.Time) *Issuer {
+	t.Helper()
+	x, err := New(Options{Role: signed.Leader, Deployment: [32]byte{9}, Epoch: testEpoch, Keys: keys, Register: disktest.NewMem(2),
+		Terms: func(uint32) (Terms, bool) { return Terms{}, false }, Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return x
+}
+
+// TestKeys: each epoch has one key, for one issuer, and none again once it was destroyed; what
+// of a key's file is not as it was written is refused.
+func TestKeys(t *testing.T) {
+	mem := disktest.NewMem(1)
+	make := func(epoch uint32) error {
+		_, err := MakeKey(mem, signed.Leader, [32]byte{9}, epoch)
+		return err
+	}
+	for _, epoch := range []uint32{100, 101, 102} {
+		if err := make(epoch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := make(101); !errors.Is(err, ErrKeyExists) {
+		t.Errorf("a second key: %v", err)
+	}
+	if _, err := MakeKey(mem, signed.Gateway, [32]byte{9}, 1); err == nil {
+		t.Error("the gateway has a key of an issuer")
+	}
+	x := newTest(t, mem, time.Now)
+	seen := map[arc.KeyID]bool{}
+	for _, epoch := range []uint64{100, 101, 102, 101} {
+		_, id, err := x.Verifier([32]byte{9}, epoch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[id] = true
+	}
+	if len(seen) != 3 {
+		t.Errorf("%d keys for three epochs", len(seen))
+	}
+	files := disktest.FilesOf(t, mem)
+	good := files["101.issuer"]
+	for name, b := range map[string][]byte{"cut": good[:len(good)-1], "longer": append(append([]byte{}, good...), 0), "another epoch's": files["100.issuer"]} {
+		bad := disktest.NewMem(3)
+		files.With("101.issuer", b).Put(t, bad)
+		if _, _, err := newTest(t, bad, time.Now).Verifier([32]byte{9}, 101); !errors.Is(err, ErrKey) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	other := disktest.NewMem(4)
+	if _, err := MakeKey(other, signed.Helper, [32]byte{9}, 101); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := newTest(t, other, time.Now).Verifier([32]byte{9}, 101); !errors.Is(err, ErrKey) {
+		t.Errorf("the helper's: %v", err)
+	}
+}
+
+// TestMissingKeys: of epochs before the first key, and of those whose keys were destroyed,
+// nothing can hold; a key that should be there is waited for.
+func TestMissingKeys(t *testing.T) {
+	mem := disktest.NewMem(1)
+	now := time.Unix(0, 0)
+	x := newTest(t, mem, func() time.Time { return now })
+	verify := func(deployment byte, epoch uint64) error {
+		_, _, err := x.Verifier([32]byte{deployment}, epoch)
+		return err
+	}
+	if err := verify(9, 5); err == nil || errors.Is(err, ErrNoKey) {
+		t.Errorf("no keys at all: %v", err)
+	}
+	for _, epoch := range []uint32{100, 101, 103} {
+		if _, err := MakeKey(mem, signed.Leader, [32]byte{9}, epoch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		deployment byte
+		epoch      uint64
+		gone       bool
+	}{{9, 99, true}, {8, 100, true}, {9, 1<<32 + 100, true}, {9, 102, false}, {9, 104, false}} {
+		if err := verify(c.deployment, c.epoch); err == nil || errors.Is(err, ErrNoKey) != c.gone {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	if err := verify(9, 100); err != nil {
+		t.Fatal(err)
+	}
+	// The last round of epoch 100 may end with epoch 101, and reports of it come for two days.
+	for _, c := range []struct {
+		at   int64 // epochs
+		last uint32
+		any  bool
+	}{{102, 0, false}, {103, 0, false}, {104, 100, true}, {104, 0, false}, {105, 101, true}} {
+		now = time.Unix(c.at*86400, 0)
+		if last, any, err := x.Retire(); err != nil || last != c.last || any != c.any {
+			t.Errorf("at the beginning of %d: %d, %v, %v; want %d, %v", c.at, last, any, err, c.last, c.any)
+		}
+	}
+	for _, epoch := range []uint32{100, 101, 50} {
+		if err := verify(9, uint64(epoch)); !errors.Is(err, ErrNoKey) {
+			t.Errorf("%d: %v", epoch, err)
+		}
+		if _, err := MakeKey(mem, signed.Leader, [32]byte{9}, epoch); !errors.Is(err, ErrKeyExists) {
+			t.Errorf("a key of epoch %d is made again: %v", epoch, err)
+		}
+	}
+	for name, b := range disktest.FilesOf(t, mem) {
+		if name == "100.issuer" || name == "101.issuer" {
+			t.Errorf("%s is still there, %d bytes", name, len(b))
+		}
+	}
+	if err := verify(9, 103); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCountOutlivesItsKey: how many credentials of an epoch were given out is said when its key
+// and register are gone, and where that is not kept nothing is said: 0 would call every report
+// forged.
+func TestCountOutlivesItsKey(t *testing.T) {
+	keys, register := disktest.NewMem(1), disktest.NewMem(2)
+	now := time.Unix(101*86400, 0)
+	open := func() *Issuer {
+		t.Helper()
+		x, err := New(Options{Role: signed.Leader, Deployment: [32]byte{9}, Epoch: testEpoch, Keys: keys, Register: register, Now: func() time.Time { return now },
+			Terms: func(epoch uint32) (Terms, bool) { return Terms{Begin: time.Unix(int64(epoch)*86400, 0)}, true }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	x := open()
+	for _, epoch := range []uint32{99, 100, 101} {
+		if _, err := MakeKey(keys, signed.Leader, [32]byte{9}, epoch); err != nil {
+			t.Fatal(err)
+		}
+		r, err := x.register(epoch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range epoch - 98 {
+			if _, entered, err := r.enter(t.Context(), [32]byte{byte(n)}, 10); !entered || err != nil {
+				t.Fatal(entered, err)
+			}
+		}
+	}
+	check := func(epoch uint32, want uint64) {
+		t.Helper()
+		if n, err := x.Count(epoch); n != want || err != nil {
+			t.Errorf("epoch %d: %d, %v; want %d", epoch, n, err, want)
+		}
+	}
+	check(100, 2)
+	now = time.Unix(104*86400, 0)
+	if last, any, err := x.Retire(); last != 100 || !any || err != nil {
+		t.Fatal(last, any, err)
+	}
+	for range 2 {
+		check(99, 1)
+		check(100, 2)
+		check(101, 3)
+		if err := x.Close(); err != nil {
+			t.Fatal(err)
+		}
+		x = open()
+	}
+	if _, err := register.Stat("100" + registerSuffix); err == nil {
+		t.Error("the register of epoch 100 is still there")
+	}
+	files := disktest.FilesOf(t, register)
+	files.With("100"+countSuffix, files["99"+countSuffix]).Put(t, register)
+	if n, err := x.Count(100); !errors.Is(err, ErrKey) {
+		t.Errorf("another epoch's count: %d, %v", n, err)
+	}
+	if err := register.Remove("99" + countSuffix); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := x.Count(99); err == nil {
+		t.Errorf("a count that is lost: %d", n)
+	}
+	if err := x.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

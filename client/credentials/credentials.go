@@ -1,0 +1,550 @@
+// Package credentials is a device's side of being counted: it enrols at the attester, visits
+// it once for each key epoch, and keeps what it was given until it shows it
+// (client.Options.Credentials).
+//
+// A visit is at an instant drawn evenly from the time before the epoch begins, drawn anew for
+// each and kept, and again at fixed distances until there is an answer: nothing that the
+// device does or is asked moves it. Everything is on the disk before it is sent, so that the
+// same visit comes again after any failure, byte for byte; another one would be refused.
+//
+// Credentials of an epoch are shown only once both issuers and the attester have said for how
+// many devices there are some, and these are enough (arc.Cohort): else whoever gave
+// credentials to one device alone would know what it sends. A device that was off in the time of
+// visits, or had no answer, sits the epoch out.
+package credentials
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/big"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/starling-agg/starling/anonymity/arc"
+	"github.com/starling-agg/starling/anonymity/ohttp"
+	"github.com/starling-agg/starling/anonymity/visit"
+	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/wire"
+)
+
+// Options make a [Wallet].
+type Options struct {
+	// Attester is the base URL of the recipe's. Required.
+	Attester string
+	// Deployment is that of the recipes. Required.
+	Deployment [32]byte
+	// FS keeps the wallet, and no one else uses it. Required, but for a laboratory: nil keeps
+	// it in memory, and a device that restarts is another.
+	FS disk.FS
+	// HTTP sends requests to the attester, which knows the device; nil is a client with a
+	// timeout of 30 s that follows no redirects.
+	HTTP client.Doer
+	// Now is the device's clock; nil is time.Now.
+	Now func() time.Time
+}
+
+const (
+	file    = "wallet"
+	magic   = "starling wallet v1"
+	maxFile = 64 << 10
+	// maxEpochs bounds what is kept: an epoch is until the one after the next begins, and
+	// manifests may be there for some that come.
+	maxEpochs = 8
+	// margin is how much of the time of visits is left for a second try, at most.
+	margin = 10 * time.Minute
+)
+
+// Errors to branch on with errors.Is.
+var (
+	// ErrState: what the device kept is damaged, or of another deployment.
+	ErrState = errors.New("credentials: what was kept cannot be used")
+	// ErrNotEnrolled: the attester does not know the device.
+	ErrNotEnrolled = errors.New("credentials: the device has not enrolled")
+	// ErrTooLate: the epoch has begun; the device sits it out.
+	ErrTooLate = errors.New("credentials: the epoch has begun")
+	// ErrFull: the device has as many epochs as it keeps; this one's turn comes when one of
+	// them is over.
+	ErrFull = errors.New("credentials: as many epochs as are kept")
+	// ErrIssuers: the manifest names no issuers, or those of another deployment.
+	ErrIssuers = errors.New("credentials: no issuers that are this device's")
+	// ErrAnswer: an answer that does not hold under the manifest's keys.
+	ErrAnswer = errors.New("credentials: the answer holds under no key of the manifest")
+)
+
+// A RefusedError is a word of the attester's.
+type RefusedError struct {
+	Status int
+	Word   string // of the attester's closed set
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("credentials: the attester refuses (%d): %s", e.Status, e.Word)
+}
+
+// A Wallet has what the device was given. Safe for concurrent use, by one process.
+type Wallet struct {
+	o    Options
+	base *url.URL
+
+	mu     sync.Mutex
+	kept   kept
+	broken error // a write whose outcome is not known
+}
+
+// kept is what is on the disk.
+type kept struct {
+	deployment [32]byte
+	known      bool // the attester has answered the enrolment
+	enrolment  visit.Enrolment
+	epochs     []*epoch
+}
+
+// An epoch is what the device has of one.
+type epoch struct {
+	number      uint32
+	at          time.Time // of the visit
+	begin       time.Time
+	until       time.Time // of the last round of it, at the latest
+	keys        [2]arc.KeyID
+	pending     [2][arc.PendingSize]byte
+	held        bool
+	credentials [2][arc.CredentialSize]byte
+	counted     bool
+	cohort      arc.Cohort
+	read        *client.Held
+}
+
+func (k *kept) code(c *wire.Coder) {
+	c.Const(magic, "not a wallet of version 1")
+	c.Fixed(k.deployment[:], "deployment")
+	c.Bool(&k.known, "known")
+	c.Fixed(k.enrolment.Secret[:], "secret")
+	c.Vec16(&k.enrolment.Proof, 0, "proof")
+	c.Nested32("epochs", func() {
+		wire.Items(c, &k.epochs, func(_ int, p **epoch) {
+			if *p == nil {
+				*p = new(epoch)
+			}
+			e := *p
+			c.Uint32(&e.number, "epoch")
+			c.Seconds(&e.at, "at")
+			c.Seconds(&e.begin, "begin")
+			c.Seconds(&e.until, "until")
+			c.Bool(&e.held, "held")
+			for i := range e.keys {
+				c.Fixed(e.keys[i][:], "key")
+				c.Fixed(e.pending[i][:], "pending")
+				c.Fixed(e.credentials[i][:], "credential")
+			}
+			c.Bool(&e.counted, "counted")
+			for _, n := range []*uint64{&e.cohort.Leader, &e.cohort.Helper, &e.cohort.Attested} {
+				c.Uint64(n, "devices")
+			}
+		})
+	})
+}
+
+// Open reads what the device has kept. It fails with [ErrState].
+func Open(o Options) (*Wallet, error) {
+	base, err := url.Parse(o.Attester)
+	if err != nil || base.Host == "" {
+		return nil, fmt.Errorf("credentials: attester %q: not an absolute URL", o.Attester)
+	}
+	if o.HTTP == nil {
+		o.HTTP = &http.Client{Timeout: 30 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	w := &Wallet{o: o, base: base}
+	var b []byte
+	if err = fs.ErrNotExist; o.FS != nil {
+		b, err = disk.ReadFile(o.FS, file, maxFile)
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		w.kept.deployment = o.Deployment
+		return w, nil
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrState, err)
+	}
+	if err := wire.Read(b, ErrState, w.kept.code); err != nil {
+		return nil, err
+	}
+	if w.kept.deployment != o.Deployment {
+		return nil, fmt.Errorf("%w: it is for deployment %x", ErrState, w.kept.deployment[:4])
+	}
+	w.kept.enrolment.Proof = bytes.Clone(w.kept.enrolment.Proof)
+	for _, e := range w.kept.epochs {
+		if err := e.open(); err != nil {
+			return nil, fmt.Errorf("%w: epoch %d: %w", ErrState, e.number, err)
+		}
+	}
+	return w, nil
+}
+
+// open reads the credentials of an epoch.
+func (e *epoch) open() (err error) {
+	if !e.held {
+		return nil
+	}
+	x := &client.Held{LeaderKey: e.keys[0], HelperKey: e.keys[1]}
+	if x.Leader, err = arc.ReadCredential(e.credentials[0][:]); err != nil {
+		return err
+	}
+	if x.Helper, err = arc.ReadCredential(e.credentials[1][:]); err != nil {
+		return err
+	}
+	e.read = x
+	return nil
+}
+
+// save writes all of it down, and uses nothing that it could not write.
+func (w *Wallet) save(change func(*kept)) error {
+	if w.broken != nil {
+		return w.broken
+	}
+	next := w.kept
+	next.epochs = slices.Clone(w.kept.epochs)
+	change(&next)
+	b, err := wire.Append(nil, ErrState, next.code)
+	if err == nil && w.o.FS != nil {
+		err = disk.WriteFile(w.o.FS, file, b)
+	}
+	clear(b)
+	if err != nil {
+		w.broken = fmt.Errorf("%w: %w", ErrState, err)
+		return w.broken
+	}
+	w.kept = next
+	return nil
+}
+
+// Enrol has the attester know the device from now on, by what proves that it is one: of codes,
+// the code. The device's secret is kept before it is sent, and again with the same proof is
+// harmless. It fails with *[RefusedError], [ErrState], and where the attester is away.
+func (w *Wallet) Enrol(ctx context.Context, proof []byte) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !bytes.Equal(w.kept.enrolment.Proof, proof) {
+		if w.kept.known {
+			return nil // it is known already, and a device enrols once
+		}
+		e := visit.Enrolment{Proof: bytes.Clone(proof)}
+		rand.Read(e.Secret[:])
+		if err := w.save(func(k *kept) { k.enrolment = e }); err != nil {
+			return err
+		}
+	}
+	return w.enrol(ctx)
+}
+
+// enrol sends the enrolment that is kept.
+func (w *Wallet) enrol(ctx context.Context) error {
+	b, err := w.kept.enrolment.Append(nil)
+	if err != nil {
+		return err
+	}
+	if _, err := w.post(ctx, "enrol", visit.EnrolMedia, b, 0); err != nil {
+		return err
+	}
+	if w.kept.known {
+		return nil
+	}
+	return w.save(func(k *kept) { k.known = true })
+}
+
+// post sends a message to the attester, and returns an answer of that size.
+func (w *Wallet) post(ctx context.Context, path, media string, b []byte, size int) ([]byte, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, w.base.JoinPath(path).String(), bytes.NewReader(b))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Content-Type", media)
+	if path == "visit" {
+		r.Header.Set("Authorization", "Bearer "+base64.RawURLEncoding.EncodeToString(w.kept.enrolment.Secret[:]))
+	}
+	resp, err := w.o.HTTP.Do(r)
+	if err != nil {
+		return nil, fmt.Errorf("credentials: %w", err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, int64(max(size, 256))+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("credentials: %w", err)
+	case resp.StatusCode/100 == 4:
+		return nil, &RefusedError{resp.StatusCode, string(bytes.TrimSpace(answer[:min(len(answer), 32)]))}
+	case resp.StatusCode != http.StatusOK || len(answer) != size:
+		return nil, fmt.Errorf("credentials: the attester answers %d and %d bytes", resp.StatusCode, len(answer))
+	}
+	return answer, nil
+}
+
+// Plan says when to visit for the epoch of a manifest that the device takes: at an instant
+// that is drawn when it first hears of it, and kept. It fails with [ErrIssuers], [ErrFull] and
+// [ErrTooLate].
+func (w *Wallet) Plan(m *ohttp.Manifest) (time.Time, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e, err := w.plan(m)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return e.at, nil
+}
+
+func (w *Wallet) find(number uint32) *epoch {
+	for _, e := range w.kept.epochs {
+		if e.number == number {
+			return e
+		}
+	}
+	return nil
+}
+
+func (w *Wallet) plan(m *ohttp.Manifest) (*epoch, error) {
+	if m.Issuers == nil || m.Deployment != w.o.Deployment {
+		return nil, ErrIssuers
+	}
+	if e := w.find(m.Epoch); e != nil {
+		return e, nil
+	}
+	now := w.o.Now()
+	if !now.Before(m.NotBefore) {
+		return nil, fmt.Errorf("%w: %d", ErrTooLate, m.Epoch)
+	}
+	left := m.NotBefore.Sub(now)
+	span := left - min(margin, left/4)
+	offset, err := rand.Int(rand.Reader, big.NewInt(max(1, int64(span))))
+	if err != nil {
+		return nil, fmt.Errorf("credentials: %w", err)
+	}
+	e := &epoch{number: m.Epoch, at: now.Add(time.Duration(offset.Int64())).UTC().Truncate(time.Second), begin: m.NotBefore,
+		until: time.Unix(int64(m.Epoch+2)*int64(m.Length/time.Second), 0).UTC()}
+	for i, of := range []struct {
+		role arc.Role
+		key  []byte
+	}{{arc.Leader, m.Issuers.Leader[:]}, {arc.Helper, m.Issuers.Helper[:]}} {
+		k, err := arc.ReadPublicKey(of.key)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrIssuers, err)
+		}
+		e.keys[i] = k.ID()
+		p := arc.NewPending(arc.NewRequestContext(of.role, m.Deployment, uint64(m.Epoch), e.keys[i]))
+		copy(e.pending[i][:], p.Append(nil))
+	}
+	// An epoch that is planned or held is never given up for another: its visit could not be
+	// made again, and its credentials not shown.
+	live := slices.DeleteFunc(slices.Clone(w.kept.epochs), func(e *epoch) bool { return !now.Before(e.until) })
+	if len(live) >= maxEpochs {
+		return nil, fmt.Errorf("%w: epoch %d", ErrFull, m.Epoch)
+	}
+	return e, w.save(func(k *kept) { k.epochs = append(live, e) })
+}
+
+// Visit visits the attester for the epoch of a manifest, unless the device has its credentials
+// already. The caller calls it at the time of [Wallet.Plan], and again at fixed distances
+// until it succeeds. The manifest must be one that the device takes, of a log or of
+// client.Manifests: its keys are what the answers are held to. It fails with
+// [ErrNotEnrolled], [ErrIssuers], [ErrTooLate], [ErrAnswer], *[RefusedError], [ErrState], and
+// where the attester is away.
+func (w *Wallet) Visit(ctx context.Context, m *ohttp.Manifest) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.kept.enrolment.Proof) == 0 {
+		return ErrNotEnrolled
+	}
+	e, err := w.plan(m)
+	if err != nil || e.held {
+		return err
+	}
+	if !w.o.Now().Before(e.begin) {
+		return fmt.Errorf("%w: %d", ErrTooLate, m.Epoch)
+	}
+	var keys [2]*arc.PublicKey
+	var pending [2]*arc.Pending
+	v := visit.Visit{Deployment: m.Deployment, Epoch: m.Epoch}
+	for i, of := range []struct {
+		key     []byte
+		request *[arc.RequestSize]byte
+	}{{m.Issuers.Leader[:], &v.Leader}, {m.Issuers.Helper[:], &v.Helper}} {
+		if keys[i], err = arc.ReadPublicKey(of.key); err != nil {
+			return fmt.Errorf("%w: %w", ErrIssuers, err)
+		}
+		if keys[i].ID() != e.keys[i] {
+			return fmt.Errorf("%w: the epoch's manifest names another key than when the visit was planned", ErrIssuers)
+		}
+		if pending[i], err = arc.ReadPending(e.pending[i][:]); err != nil {
+			return fmt.Errorf("%w: %w", ErrState, err)
+		}
+		copy(of.request[:], pending[i].Request().Append(nil))
+	}
+	b, err := w.post(ctx, "visit", visit.VisitMedia, v.Append(nil), visit.AnswerSize)
+	if refused := new(RefusedError); errors.As(err, &refused) && refused.Status == http.StatusUnauthorized {
+		// It knows nothing of the device: its answer was lost, or what it kept.
+		if err = w.enrol(ctx); err == nil {
+			b, err = w.post(ctx, "visit", visit.VisitMedia, v.Append(nil), visit.AnswerSize)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	answer, err := visit.ReadAnswer(b)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrAnswer, err)
+	}
+	next := *e
+	for i, from := range [][]byte{answer.Leader[:], answer.Helper[:]} {
+		response, err := arc.ReadCredentialResponse(from)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrAnswer, err)
+		}
+		credential, err := pending[i].Finalize(keys[i], response)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrAnswer, err)
+		}
+		copy(next.credentials[i][:], credential.Append(nil))
+	}
+	next.held = true
+	clear(next.pending[0][:]) // nothing is asked with them any more
+	clear(next.pending[1][:])
+	if err := next.open(); err != nil {
+		return fmt.Errorf("%w: %w", ErrState, err)
+	}
+	return w.save(func(k *kept) { k.epochs[slices.Index(k.epochs, e)] = &next })
+}
+
+// Told takes down what the owners of both issuers and of the attester say of an epoch, as the
+// log has it. The first word on it holds.
+func (w *Wallet) Told(number uint32, c arc.Cohort) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e := w.find(number)
+	if e == nil || e.counted {
+		return nil
+	}
+	next := *e
+	next.counted, next.cohort = true, c
+	return w.save(func(k *kept) { k.epochs[slices.Index(k.epochs, e)] = &next })
+}
+
+// Forget destroys what is kept of epochs whose last round is over, and says of how many.
+func (w *Wallet) Forget() (n int, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.o.Now()
+	over := func(e *epoch) bool { return !now.Before(e.until) }
+	for _, e := range w.kept.epochs {
+		if over(e) {
+			n++
+		}
+	}
+	if n == 0 {
+		return 0, nil
+	}
+	return n, w.save(func(k *kept) { k.epochs = slices.DeleteFunc(k.epochs, over) })
+}
+
+// For are the credentials for a recipe, whose issuers must have given them to so many devices
+// (recipe.Tokens.MinCohort).
+func (w *Wallet) For(cohort uint64) client.Credentials { return shown{w, cohort} }
+
+type shown struct {
+	w   *Wallet
+	min uint64
+}
+
+// Held implements [client.Credentials].
+func (s shown) Held(number uint64) (*client.Held, error) {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	no := func(why Reason, format string, args ...any) (*client.Held, error) {
+		return nil, &NoneError{number, why, fmt.Sprintf(format, args...)}
+	}
+	e := s.w.find(uint32(number))
+	switch now := s.w.o.Now(); {
+	case !s.w.kept.known:
+		return no(ReasonNotEnrolled, "the device has not enrolled")
+	case e == nil || uint64(e.number) != number || e.read == nil:
+		return no(ReasonNone, "the device has none")
+	case now.Before(e.begin):
+		return no(ReasonNotBegun, "it begins at %s", e.begin.Format(time.RFC3339))
+	case !now.Before(e.until):
+		return no(ReasonOver, "it is over")
+	case !e.counted:
+		return no(ReasonUncounted, "nobody has said for how many devices there are some")
+	case !e.cohort.Open(s.min):
+		return no(ReasonFew, "%d and %d devices have some, of %d that asked: want %d that have both", e.cohort.Leader, e.cohort.Helper, e.cohort.Attested, s.min)
+	}
+	return e.read, nil
+}
+
+// Reason is why a device shows no credentials; a closed set.
+type Reason string
+
+const (
+	ReasonNotEnrolled Reason = "not-enrolled" // the attester does not know the device
+	ReasonNone        Reason = "none"         // it did not visit in time, or got no answer
+	ReasonNotBegun    Reason = "not-begun"
+	ReasonOver        Reason = "over"
+	ReasonUncounted   Reason = "uncounted" // nobody has said how many devices have some
+	ReasonFew         Reason = "few"       // too few have, for the recipe
+)
+
+// A NoneError is why the device shows no credentials of an epoch: it sits that out. It is a
+// [client.ErrNoCredentials].
+type NoneError struct {
+	Epoch  uint64
+	Reason Reason
+	detail string
+}
+
+func (e *NoneError) Error() string {
+	return fmt.Sprintf("%v: epoch %d: %s", client.ErrNoCredentials, e.Epoch, e.detail)
+}
+
+// Unwrap is [client.ErrNoCredentials].
+func (e *NoneError) Unwrap() error { return client.ErrNoCredentials }
+
+// Enrolled says whether the attester has answered that it knows the device.
+func (w *Wallet) Enrolled() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.kept.known
+}
+
+// An Epoch is what the device has of one.
+type Epoch struct {
+	Number uint32
+	// Visit is the instant that was drawn for the visit, before Begin; Until is when the last
+	// round is over in which its credentials may be shown.
+	Visit, Begin, Until time.Time
+	// Held: the device has its credentials.
+	Held bool
+	// Counted: the owners of issuers and attester have said for how many devices there are
+	// some, and Cohort is that.
+	Counted bool
+	Cohort  arc.Cohort
+}
+
+// Epochs are those that the wallet has something of, in the order in which it heard of them.
+func (w *Wallet) Epochs() []Epoch {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var list []Epoch
+	for _, e := range w.kept.epochs {
+		list = append(list, Epoch{e.number, e.at, e.begin, e.until, e.held, e.counted, e.cohort})
+	}
+	return list
+}

@@ -1,0 +1,134 @@
+package sender
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/starling-agg/starling/anonymity/ohttp"
+	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/client/credentials"
+	"github.com/starling-agg/starling/client/logbook"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// LogDir is the directory, beside a device's credentials, of what it has seen of the log.
+const LogDir = "log"
+
+// A Purse is the directory in which a device keeps its credentials for the recipes of one
+// deployment, and what it has seen of their log; one process at a time.
+type Purse struct {
+	// Dir is made where there is none. Required.
+	Dir string
+	// Recipe counts devices, or names a log. Required.
+	Recipe *recipe.Recipe
+	// HTTP sends requests to the attester; nil is as in credentials.Options.
+	HTTP client.Doer
+}
+
+// An OpenPurse has the directory to itself.
+type OpenPurse struct {
+	// Wallet has the credentials; nil where the recipe counts no devices.
+	Wallet *credentials.Wallet
+
+	recipe *recipe.Recipe
+	fsys   *disk.OSFS
+}
+
+// Open locks the directory and reads what is kept in it. It fails with *[DirError],
+// *[BusyError], [recipe.ErrNoServerKeys] and as [credentials.Open].
+func (p *Purse) Open() (*OpenPurse, error) {
+	deployment, err := p.Recipe.Deployment()
+	if err != nil {
+		return nil, err
+	}
+	fsys, err := disk.OS(p.Dir)
+	if err != nil {
+		return nil, &DirError{err}
+	}
+	if err := fsys.Lock(); err != nil {
+		return nil, errors.Join(&BusyError{p.Dir, err}, fsys.Close())
+	}
+	x := &OpenPurse{recipe: p.Recipe, fsys: fsys}
+	if t := p.Recipe.Tokens; t != nil {
+		if x.Wallet, err = credentials.Open(credentials.Options{Attester: t.Attester, Deployment: deployment, FS: fsys, HTTP: p.HTTP}); err != nil {
+			return nil, errors.Join(err, fsys.Close())
+		}
+	}
+	return x, nil
+}
+
+// Logbook opens what the device has seen of the recipe's log; the options' Recipe and FS are
+// set here. It fails as [logbook.Open].
+func (x *OpenPurse) Logbook(o logbook.Options) (*logbook.Logbook, error) {
+	if err := disk.MakeDirs(x.fsys, LogDir); err != nil {
+		return nil, &DirError{err}
+	}
+	o.Recipe, o.FS = x.recipe, disk.Sub(x.fsys, LogDir)
+	return logbook.Open(o)
+}
+
+// Close leaves the directory to others. Wallet and logbook then give what they have read, and
+// write nothing more.
+func (x *OpenPurse) Close() error { return x.fsys.Close() }
+
+// with does something with the wallet, and leaves the directory to others.
+func (p *Purse) with(do func(*credentials.Wallet) error) error {
+	x, err := p.Open()
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(x.Wallet), x.Close())
+}
+
+// VisitInTime waits for the instant that was drawn for the epoch of a manifest, visits then,
+// and again at fixed distances until there is an answer or the epoch begins. While it waits,
+// the directory is left to others. The recipe counts devices. It fails with *[WaitError] where
+// it was ended early, and as [Purse.Open] and [credentials.Wallet.Visit].
+func (p *Purse) VisitInTime(ctx context.Context, m *ohttp.Manifest) error {
+	var at time.Time
+	err := p.with(func(w *credentials.Wallet) (err error) {
+		if !w.Enrolled() {
+			return credentials.ErrNotEnrolled
+		}
+		at, err = w.Plan(m)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	distance := apart(at, m.NotBefore)
+	for {
+		if err := sleepUntil(ctx, at); err != nil {
+			return err
+		}
+		err := p.with(func(w *credentials.Wallet) error { return w.Visit(ctx, m) })
+		if err == nil || answered(err) {
+			return err
+		}
+		// A computer whose lid was closed keeps to the instants that it would have had.
+		for now := time.Now(); !at.After(now); at = at.Add(distance) {
+		}
+		if !at.Before(m.NotBefore) {
+			return err
+		}
+	}
+}
+
+// apart is the distance of visits that get no answer: fixed by what was drawn alone.
+func apart(at, begin time.Time) time.Duration {
+	return max(time.Second, min(time.Hour, begin.Sub(at)/4)).Truncate(time.Second)
+}
+
+// answered says whether another visit would come to the same, so that none follows. An
+// attester that does not know the epoch may be given its manifest later.
+func answered(err error) bool {
+	if refused := new(credentials.RefusedError); errors.As(err, &refused) {
+		return refused.Status != http.StatusNotFound
+	}
+	return slices.ContainsFunc([]error{credentials.ErrState, credentials.ErrNotEnrolled, credentials.ErrTooLate, credentials.ErrIssuers},
+		func(is error) bool { return errors.Is(err, is) })
+}

@@ -1,0 +1,794 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/starling-agg/starling/anonymity/logserver"
+	"github.com/starling-agg/starling/anonymity/tlog"
+	"github.com/starling-agg/starling/deploy"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/logged"
+	"github.com/starling-agg/starling/internal/service"
+	"github.com/starling-agg/starling/recipe"
+)
+
+func logCommand() *command {
+	return &command{
+		name:  "log",
+		short: "Make the keys of transparency logs and witnesses, have something logged, look at a log and verify what it says",
+		sub:   []*command{logKeyCommand(), logAddCommand(), logShowCommand(), logVerifyCommand()},
+	}
+}
+
+const (
+	noPolicy    = "docs/log.md says how a policy is written; who runs the log hands it out"
+	policyUsage = "the log, its witnesses and which of them must have signed, a `FILE`; required"
+)
+
+func logKeyCommand() *command {
+	return &command{
+		name: "key", args: "[--witness] [--json] --name NAME --out FILE",
+		short: "Make the key of a log, or of a witness",
+		long: `A log's NAME is its origin: the address at which it is reached, without https://. It prints what a policy names the key by.
+A witness's FILE has two keys, of which a policy names either: Ed25519, which everybody takes, and ML-DSA-44, against later
+quantum computers. A witness signs with both.`,
+		examples: [][2]string{
+			{"starling log key --name log.example/2026 --out secrets/log.key", "for log.toml"},
+			{"starling log key --witness --name witness.example/1 --out secrets/witness.key", "for witness.toml"},
+		},
+		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+			name := flags.String("name", "", "the log's origin or the witness's `NAME`; required")
+			out := flags.String("out", "", "write the key to this `FILE`; required")
+			isWitness := flags.Bool("witness", false, "of a witness")
+			asJSON := flags.Bool("json", false, "print one JSON object")
+			return func(_ context.Context, e *env, args []string) error {
+				if err := noArgs("log key", args); err != nil {
+					return err
+				}
+				if *name == "" || *out == "" {
+					return usageOf("log key", errors.New("starling log key needs --name and --out"))
+				}
+				schemes := []tlog.Scheme{tlog.Ed25519}
+				if *isWitness {
+					schemes = []tlog.Scheme{tlog.CosignEd, tlog.CosignMLDSA}
+				}
+				var file []byte
+				var public []string
+				for _, scheme := range schemes {
+					s, err := tlog.Generate(*name, scheme)
+					if err != nil {
+						return usageOf("log key", err)
+					}
+					file, public = append(file, s.Marshal()...), append(public, s.Key().String())
+				}
+				if err := writeNew(*out, 0o600, file); err != nil {
+					return err
+				}
+				if *asJSON {
+					return e.json(map[string]any{"key": *out, "public": public})
+				}
+				_, err := fmt.Fprintf(e.stdout, "key %s\n%s\n", *out, strings.Join(public, "\n"))
+				return err
+			}
+		},
+	}
+}
+
+// logURL is where the policy's log is, or what a flag says instead.
+func logURL(p *tlog.Policy, given string) (logged.Remote, error) {
+	if given == "" {
+		for _, l := range p.Logs() {
+			if l.URL != "" {
+				given = l.URL
+			}
+		}
+	}
+	if given == "" {
+		return logged.Remote{}, failf(exitUsage, "--log https://log.example/", "the policy does not say where the log is")
+	}
+	return logged.Remote{URL: given, Client: &http.Client{Timeout: 30 * time.Second}}, nil
+}
+
+// readPolicyFile reads the policy that a flag names.
+func readPolicyFile(command, path string) (*tlog.Policy, error) {
+	if path == "" {
+		return nil, usageOf(command, fmt.Errorf("starling %s needs --policy", command))
+	}
+	p, err := deploy.ReadPolicy(path)
+	if err != nil {
+		return nil, ofInput(err, noPolicy)
+	}
+	return p, nil
+}
+
+// away is an error of a log that was asked.
+func away(err error) error {
+	refused, status := new(logged.RefusedError), new(logged.StatusError)
+	switch {
+	case errors.As(err, &refused):
+		return &failure{exitCheck, err, "docs/log.md says what a log takes, and of whom"}
+	case errors.As(err, &status) && status.Status == http.StatusServiceUnavailable:
+		return &failure{exitNotYet, err, "try again in a minute; starling doctor log.toml says which witness is missing"}
+	case hintOfCertificate(err) != "":
+		return &failure{exitUnreachable, err, hintOfCertificate(err)}
+	}
+	return &failure{exitUnreachable, fmt.Errorf("the log: %w", err), "check the address, or have its owner look: starling doctor log.toml"}
+}
+
+func logAddCommand() *command {
+	return &command{
+		name: "add", args: "[--log URL] [--signing-key FILE] [--release | --key-list | --withdraw | --cohort N] [--proof FILE] [--wait TIME] [--json] --policy FILE FILE",
+		short: "Have a manifest, a recipe, a key list or a release logged, or one withdrawn",
+		long: `FILE is a manifest that all three have signed, or a recipe, which the command tells apart; with --key-list a key list of a leader or
+helper as it hands it out; with --cohort the configuration of a running leader,
+helper or attester, which says for how many devices there are credentials of epoch N; with --release any file, of which the log gets name and SHA-256; with --withdraw the file of a proof
+(.tlog-proof) of an entry that is to hold no more. Recipes, releases and withdrawals are signed with an owner's online key; the
+log takes what the owners among its anchors have signed. When the command returns, the entry is on the log's disk and has its
+place for ever. It waits until enough witnesses have signed, and writes the proof with --proof: whoever has policy and proof
+can verify it without asking anybody.`,
+		examples: [][2]string{
+			{"starling log add --policy log.policy --proof next.tlog-proof epochs/2.manifest", "the next epoch's manifest"},
+			{"starling log add --policy log.policy --signing-key secrets/leader.online --proof recipe.tlog-proof recipe.starling", "a recipe, by the leader's owner"},
+			{"starling log add --policy log.policy --signing-key secrets/leader.online --withdraw recipe.tlog-proof", "the recipe holds no more"},
+		},
+		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+			policyFile := flags.String("policy", "", policyUsage)
+			at := flags.String("log", "", "the log's `URL`, where the policy has none")
+			key := flags.String("signing-key", "", "an owner's online key, a `FILE`")
+			delegation := flags.String("delegation", "", "the root's word for it, a `FILE`; default that of --signing-key with "+delegationSuffix+" behind it")
+			isList := flags.Bool("key-list", false, "FILE is a key list")
+			isRelease := flags.Bool("release", false, "log name and SHA-256 of FILE")
+			isEnd := flags.Bool("withdraw", false, "FILE is the proof of what is withdrawn")
+			epoch := flags.Uint64("cohort", 0, "log how many devices there are of epoch `N`, by the party whose configuration FILE is")
+			proofFile := flags.String("proof", "", "write the proof to this `FILE`")
+			wait := flags.Duration("wait", 2*time.Minute, "wait this `TIME` for the witnesses; 0 waits for none")
+			asJSON := flags.Bool("json", false, "print one JSON object")
+			return func(ctx context.Context, e *env, args []string) error {
+				path, err := oneFile("log add", args, "")
+				if err != nil {
+					return err
+				}
+				if path == "" || *wait < 0 || *proofFile != "" && *wait == 0 {
+					return usageOf("log add", errors.New("starling log add needs a file, and time to wait for a proof"))
+				}
+				p, err := readPolicyFile("log add", *policyFile)
+				if err != nil {
+					return err
+				}
+				remote, err := logURL(p, *at)
+				if err != nil {
+					return err
+				}
+				if *proofFile != "" && exists(*proofFile) {
+					return failf(exitInput, "name another file, or move this one away", "%s exists", *proofFile)
+				}
+				m := entryMaker{list: *isList, release: *isRelease, withdraw: *isEnd, key: *key, delegation: *delegation}
+				var entry tlog.Entry
+				if *epoch > 0 {
+					var deployment [32]byte
+					var content []byte
+					if deployment, content, err = cohort(ctx, path, *epoch); err == nil {
+						entry, err = m.state(tlog.KindCohort, deployment, content)
+					}
+				} else {
+					entry, err = m.make(path, p)
+				}
+				if err != nil {
+					return err
+				}
+				b, err := entry.Append(nil)
+				if err != nil {
+					return failf(exitInput, fmt.Sprintf("an entry holds %d bytes at most", tlog.MaxBody), "%s: %w", path, err)
+				}
+				index, known, err := remote.Add(ctx, logserver.EntryMedia, b)
+				if err != nil {
+					return away(err)
+				}
+				leaf := tlog.LeafHash(b)
+				var w *tlog.Witnessed
+				if *wait > 0 {
+					if w, err = awaitEntry(ctx, remote, p, index, b, *wait, *proofFile); err != nil {
+						return err
+					}
+				}
+				if *asJSON {
+					fields := map[string]any{"kind": entry.Kind.String(), "index": index, "known": known, "hash": hex.EncodeToString(leaf[:]), "witnessed": w != nil}
+					if *proofFile != "" {
+						fields["proof"] = *proofFile
+					}
+					return e.json(fields)
+				}
+				fmt.Fprintf(e.stdout, "entry %d, %s", index, entry.Kind)
+				if known {
+					fmt.Fprint(e.stdout, ", which was there before")
+				}
+				if w != nil {
+					fmt.Fprintf(e.stdout, ": under a checkpoint of %d entries, signed by %s", w.Size, signersOf(w))
+				}
+				if *proofFile != "" {
+					fmt.Fprintf(e.stdout, "\nproof %s", *proofFile)
+				}
+				_, err = fmt.Fprintln(e.stdout)
+				return err
+			}
+		},
+	}
+}
+
+// signersOf are the witnesses that have signed, in words.
+func signersOf(w *tlog.Witnessed) string {
+	var names []string
+	for _, c := range w.Cosigned {
+		names = append(names, c.Witness)
+	}
+	if names == nil {
+		return "the log alone"
+	}
+	return strings.Join(names, ", ")
+}
+
+// An entryMaker makes an entry of a file.
+type entryMaker struct {
+	list, release, withdraw bool
+	key, delegation         string
+}
+
+const manifestStart = "starling manifest v"
+
+func (m entryMaker) make(path string, p *tlog.Policy) (tlog.Entry, error) {
+	var none tlog.Entry
+	if one := map[bool]int{true: 1}; one[m.list]+one[m.release]+one[m.withdraw] > 1 {
+		return none, usageOf("log add", errors.New("--key-list, --release and --withdraw are three ways to read FILE: name one"))
+	}
+	if m.release {
+		return m.ofRelease(path)
+	}
+	limit := int64(tlog.MaxBody)
+	if m.withdraw {
+		limit = tlog.MaxProof
+	}
+	b, err := readLimited(path, limit)
+	if err != nil {
+		return none, err
+	}
+	switch {
+	case m.list:
+		return tlog.Entry{Kind: tlog.KindKeyList, Body: b}, nil
+	case m.withdraw:
+		_, entry, err := openEntryProof(b, p)
+		if err != nil {
+			return none, err
+		}
+		leaf := tlog.LeafHash(entry)
+		return m.state(tlog.KindWithdrawal, [32]byte{}, leaf[:])
+	case bytes.HasPrefix(b, []byte(manifestStart)):
+		return tlog.Entry{Kind: tlog.KindManifest, Body: b}, nil
+	case len(b) > 0 && b[0] == recipe.Version:
+		alone, _, err := recipe.SplitFile(b)
+		var r *recipe.Recipe
+		if err == nil {
+			r, err = recipe.Read(alone)
+		}
+		var deployment [32]byte
+		if err == nil {
+			deployment, err = r.Deployment()
+		}
+		if err != nil {
+			return none, ofInput(fmt.Errorf("%s: %w", path, err), "a recipe that is logged names its servers' signing keys: starling recipe new --help")
+		}
+		return m.state(tlog.KindRecipe, deployment, b)
+	}
+	return none, failf(exitInput, "starling log add --help says what can be logged, and which flag says so", "%s is no manifest and no recipe", path)
+}
+
+// ofRelease is the entry of a file of software.
+func (m entryMaker) ofRelease(path string) (tlog.Entry, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return tlog.Entry{}, ofInput(err, "name the file that is released")
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return tlog.Entry{}, ofInput(err, "name the file that is released")
+	}
+	r := tlog.Release{Name: filepath.Base(path), Digest: [32]byte(h.Sum(nil))}
+	b, err := r.Append(nil)
+	if err != nil {
+		return tlog.Entry{}, failf(exitInput, "its name has 255 bytes at most", "%s: %w", path, err)
+	}
+	return m.state(tlog.KindRelease, [32]byte{}, b)
+}
+
+// state has the owner say something.
+func (m entryMaker) state(kind tlog.Kind, deployment [32]byte, content []byte) (tlog.Entry, error) {
+	if m.key == "" {
+		return tlog.Entry{}, usageOf("log add", fmt.Errorf("a %s is signed by an owner: starling log add needs --signing-key", kind))
+	}
+	if m.delegation == "" {
+		m.delegation = m.key + delegationSuffix
+	}
+	s, err := deploy.ReadSigner(service.Secret(m.key), m.delegation)
+	if err != nil {
+		return tlog.Entry{}, ofInput(err, "starling key online --help")
+	}
+	e, err := tlog.State(kind, deployment, content, s, time.Now())
+	if err != nil {
+		return e, ofInput(err, "make a new online key where this one has ended: starling key online --help")
+	}
+	return e, nil
+}
+
+// readLimited reads a file of at most a number of bytes.
+func readLimited(path string, limit int64) ([]byte, error) {
+	const hint = "starling log --help says which files are meant"
+	if err := notDirectory("log", path); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, ofInput(err, hint)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, ofInput(err, hint)
+	}
+	if int64(len(b)) > limit {
+		return nil, failf(exitInput, hint, "%s has more than %d bytes", path, limit)
+	}
+	return b, nil
+}
+
+// awaitEntry waits until an entry is under a checkpoint that the policy takes, and verifies
+// and writes the proof of it, which has the entry along.
+func awaitEntry(ctx context.Context, remote logged.Remote, p *tlog.Policy, index int64, entry []byte, wait time.Duration, file string) (*tlog.Witnessed, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	for {
+		w, err := shownPast(ctx, remote, p, index)
+		if err != nil {
+			return nil, err
+		}
+		if w != nil {
+			hashes, err := tlog.NewTree(&w.Checkpoint, remote.Files(ctx)).Prove(index)
+			if err != nil {
+				return nil, away(err)
+			}
+			proof := &tlog.Proof{Extra: entry, Index: index, Hashes: hashes, Note: w.Note}
+			if _, err := p.OpenProof(proof, entry, time.Now()); err != nil {
+				return nil, &failure{exitCheck, err, "the log says that the entry is at that place, and shows another: keep both, and tell its witnesses"}
+			}
+			if file == "" {
+				return w, nil
+			}
+			return w, writeNew(file, 0o644, proof.Append(nil))
+		}
+		select {
+		case <-ctx.Done():
+			return nil, failf(exitNotYet, "type the same again, with a longer --wait: the entry keeps its place; starling doctor log.toml says which witness is missing",
+				"the entry is in the log at place %d, and not yet signed by enough witnesses", index)
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+// shownPast is the checkpoint that a log shows, if an entry is under it.
+func shownPast(ctx context.Context, remote logged.Remote, p *tlog.Policy, index int64) (*tlog.Witnessed, error) {
+	note, err := remote.Checkpoint(ctx)
+	status := new(logged.StatusError)
+	if ctx.Err() != nil || errors.As(err, &status) && status.Status == http.StatusServiceUnavailable {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, away(err)
+	}
+	w, err := p.Open(note, time.Now())
+	if err != nil {
+		return nil, &failure{exitCheck, err, noPolicy}
+	}
+	if w.Size <= index {
+		return nil, nil
+	}
+	return w, nil
+}
+
+// openEntryProof reads a proof's file that has its entry along, and verifies it.
+func openEntryProof(b []byte, p *tlog.Policy) (*tlog.Witnessed, []byte, error) {
+	proof, err := tlog.ReadProof(b)
+	if err != nil {
+		return nil, nil, failf(exitInput, "starling log add --proof writes one", "%w", err)
+	}
+	w, err := p.OpenProof(proof, proof.Extra, time.Now())
+	if err != nil {
+		return nil, nil, &failure{exitCheck, err, "the proof is of another entry or log, or the policy of another: believe none of it"}
+	}
+	return w, proof.Extra, nil
+}
+
+// readBundle reads a bundle from a file, or from the log.
+func readBundle(ctx context.Context, p *tlog.Policy, at string, args []string, command string) (*tlog.Bundle, logged.Remote, error) {
+	var b []byte
+	remote, away2 := logURL(p, at)
+	if len(args) > 0 {
+		path, err := oneFile(command, args, "")
+		if err != nil {
+			return nil, remote, err
+		}
+		if b, err = readLimited(path, tlog.MaxBundle); err != nil {
+			return nil, remote, err
+		}
+		remote = logged.Remote{} // nobody is asked
+	} else if away2 != nil {
+		return nil, remote, away2
+	} else if b, away2 = remote.Bundle(ctx); away2 != nil {
+		return nil, remote, away(away2)
+	}
+	x, err := tlog.ReadBundle(b)
+	if err != nil {
+		return nil, remote, failf(exitInput, "a log has its bundle at URL/bundle", "%w", err)
+	}
+	return x, remote, nil
+}
+
+// A shownEntry is one of a bundle.
+type shownEntry struct {
+	Index int64  `json:"index"`
+	Kind  string `json:"kind"`
+	Hash  string `json:"hash"`
+	What  string `json:"what"`
+}
+
+// describe says what an entry holds, whose signatures were not looked at.
+func describe(e tlog.Entry) string {
+	switch e.Kind {
+	case tlog.KindManifest:
+		return "manifest"
+	case tlog.KindRecipe:
+		s, err := tlog.ReadStatement(e)
+		if err != nil {
+			return err.Error()
+		}
+		alone, _, err := recipe.SplitFile(s.Content)
+		if err != nil {
+			return err.Error()
+		}
+		r, err := recipe.Read(alone)
+		if err != nil {
+			return err.Error()
+		}
+		id, err := r.ID()
+		if err != nil {
+			return err.Error()
+		}
+		return fmt.Sprintf("recipe %q, id %s", r.Name, id)
+	case tlog.KindRelease:
+		s, err := tlog.ReadStatement(e)
+		if err != nil {
+			return err.Error()
+		}
+		r, err := tlog.ReadRelease(s.Content)
+		if err != nil {
+			return err.Error()
+		}
+		return fmt.Sprintf("release %q, SHA-256 %x", r.Name, r.Digest)
+	}
+	return e.Kind.String()
+}
+
+func logShowCommand() *command {
+	return &command{
+		name: "show", args: "[--log URL] [--out FILE] [--json] --policy FILE [BUNDLE]",
+		short: "Say what holds, as a log's bundle has it",
+		long: `The bundle comes from the log, or is the file BUNDLE. It is verified by the policy, and its entries are shown; whether their owners have
+signed them says starling log verify.`,
+		examples: [][2]string{
+			{"starling log show --policy log.policy", "what the log says now"},
+			{"starling log show --policy log.policy bundle", "what a file says"},
+		},
+		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+			policyFile := flags.String("policy", "", policyUsage)
+			at := flags.String("log", "", "the log's `URL`, where the policy has none")
+			out := flags.String("out", "", "write the bundle to this `FILE`")
+			asJSON := flags.Bool("json", false, "print one JSON object")
+			return func(ctx context.Context, e *env, args []string) error {
+				p, err := readPolicyFile("log show", *policyFile)
+				if err != nil {
+					return err
+				}
+				b, _, err := readBundle(ctx, p, *at, args, "log show")
+				if err != nil {
+					return err
+				}
+				o, _, err := b.Open(p, tlog.Memory{}, time.Now(), nil)
+				if err != nil {
+					return ofLog(err)
+				}
+				if *out != "" {
+					file, err := b.Append(nil)
+					if err != nil {
+						return err
+					}
+					if err := writeNew(*out, 0o644, file); err != nil {
+						return err
+					}
+				}
+				shown := []shownEntry{}
+				for _, x := range o.Entries {
+					shown = append(shown, shownEntry{x.Index, x.Entry.Kind.String(), hex.EncodeToString(x.Leaf[:]), describe(x.Entry)})
+				}
+				if *asJSON {
+					return e.json(map[string]any{"origin": o.Origin, "size": o.Size, "root": o.Root.String(), "witnesses": signersOf(&o.Witnessed), "time": o.Time,
+						"begin": o.Begin, "end": o.End, "entries": shown})
+				}
+				fmt.Fprintf(e.stdout, "log        %s\nentries    %d, root %s\nsigned     by %s, at %s\nholds      from %s until %s\n", o.Origin, o.Size, o.Root,
+					signersOf(&o.Witnessed), o.Time.Format(time.RFC3339), o.Begin.Format(time.RFC3339), o.End.Format(time.RFC3339))
+				for _, x := range shown {
+					fmt.Fprintf(e.stdout, "%-10d %s\n", x.Index, x.What)
+				}
+				return nil
+			}
+		},
+	}
+}
+
+// ofLog is a log's word that is not taken.
+func ofLog(err error) error {
+	hint := "believe none of it; docs/log.md says what each refusal means"
+	switch {
+	case errors.Is(err, tlog.ErrFork), errors.Is(err, tlog.ErrRolledBack):
+		hint = "take no more part; keep what was written, and show it to the log's witnesses and to others: docs/log.md"
+	case errors.Is(err, tlog.ErrGap):
+		hint = "name the log, so that the proof can be computed: --log URL"
+	case errors.Is(err, tlog.ErrStale), errors.Is(err, tlog.ErrQuorum):
+		hint = "try again in an hour; who runs the log sees more: starling doctor log.toml"
+	case errors.Is(err, tlog.ErrClock):
+		hint = "set this machine's clock"
+	}
+	return &failure{exitCheck, err, hint}
+}
+
+func logVerifyCommand() *command {
+	return &command{
+		name: "verify", args: "[--log URL] [--anchors FILE] [--memory FILE] [--all] [--proof FILE] [--json] --policy FILE [FILE]",
+		short: "Verify a bundle, a proof or a whole log, as a device and a monitor do",
+		long: `Without FILE the bundle comes from the log. It is verified offline: the log's signature and its witnesses', their age, that each entry is in
+the log, that it is what holds for everybody, and the signatures of the entries' owners, by the anchors. With --memory it is also
+held to what was seen before, which FILE then remembers: a log that goes back or shows two trees is found out, and both
+checkpoints are kept beside it. With --proof it is the proof of one entry that is verified, of FILE where one is named.
+With --all every entry of the log is read and judged: a monitor's work.`,
+		examples: [][2]string{
+			{"starling log verify --policy log.policy --anchors anchors.starling --memory log.memory", "as a device does, day by day"},
+			{"starling log verify --policy log.policy --proof recipe.tlog-proof recipe.starling", "that the recipe is in the log"},
+			{"starling log verify --policy log.policy --anchors anchors.starling --all", "the whole log, as a monitor"},
+		},
+		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+			policyFile := flags.String("policy", "", policyUsage)
+			at := flags.String("log", "", "the log's `URL`, where the policy has none")
+			anchorsFile := flags.String("anchors", "", anchorsUsage)
+			memory := flags.String("memory", "", "remember what was seen in this `FILE`")
+			proofFile := flags.String("proof", "", "verify the proof in this `FILE`")
+			all := flags.Bool("all", false, "read the whole log")
+			asJSON := flags.Bool("json", false, "print one JSON object")
+			return func(ctx context.Context, e *env, args []string) error {
+				p, err := readPolicyFile("log verify", *policyFile)
+				if err != nil {
+					return err
+				}
+				if *proofFile != "" {
+					return verifyProof(e, p, *proofFile, args, *asJSON)
+				}
+				anchors, err := readAnchors(*anchorsFile)
+				if err != nil {
+					return err
+				}
+				judge := logged.Judge{Anchors: anchors}
+				if *all {
+					return verifyAll(ctx, e, p, judge, *at, args, *asJSON)
+				}
+				b, remote, err := readBundle(ctx, p, *at, args, "log verify")
+				if err != nil {
+					return err
+				}
+				return verifyBundle(ctx, e, p, judge, b, remote, *memory, *asJSON)
+			}
+		},
+	}
+}
+
+// verifyProof verifies the proof of one entry, and that it is the entry of a file.
+func verifyProof(e *env, p *tlog.Policy, proofFile string, args []string, asJSON bool) error {
+	b, err := readLimited(proofFile, tlog.MaxProof)
+	if err != nil {
+		return err
+	}
+	w, raw, err := openEntryProof(b, p)
+	if err != nil {
+		return err
+	}
+	entry, err := tlog.ReadEntry(raw)
+	if err != nil {
+		return failf(exitInput, "starling log add --proof writes one that has its entry along", "%s: %w", proofFile, err)
+	}
+	if len(args) > 0 {
+		path, err := oneFile("log verify", args, "")
+		if err != nil {
+			return err
+		}
+		file, err := readLimited(path, tlog.MaxBody)
+		if err != nil && entry.Kind != tlog.KindRelease {
+			return err
+		}
+		if same, err := isOf(entry, path, file); err != nil {
+			return err
+		} else if !same {
+			return failf(exitCheck, "name the file that was logged, byte for byte", "the proof is of another %s than %s", entry.Kind, path)
+		}
+	}
+	if asJSON {
+		return e.json(map[string]any{"origin": w.Origin, "kind": entry.Kind.String(), "what": describe(entry), "size": w.Size, "time": w.Time, "witnesses": signersOf(w)})
+	}
+	_, err = fmt.Fprintf(e.stdout, "in the log %s, under a checkpoint of %d entries of %s, signed by %s: %s\n", w.Origin, w.Size, w.Time.Format(time.RFC3339), signersOf(w), describe(entry))
+	return err
+}
+
+// isOf says whether an entry holds a file.
+func isOf(entry tlog.Entry, path string, file []byte) (bool, error) {
+	if entry.Kind == tlog.KindManifest || entry.Kind == tlog.KindKeyList {
+		return bytes.Equal(entry.Body, file), nil
+	}
+	s, err := tlog.ReadStatement(entry)
+	if err != nil {
+		return false, failf(exitCheck, noPolicy, "%w", err)
+	}
+	if entry.Kind != tlog.KindRelease {
+		return bytes.Equal(s.Content, file), nil
+	}
+	r, err := tlog.ReadRelease(s.Content)
+	if err != nil {
+		return false, failf(exitCheck, noPolicy, "%w", err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return false, ofInput(err, "name the file that was released")
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return false, ofInput(err, "name the file that was released")
+	}
+	return [32]byte(h.Sum(nil)) == r.Digest, nil
+}
+
+// verifyBundle verifies as a device does.
+func verifyBundle(ctx context.Context, e *env, p *tlog.Policy, judge logged.Judge, b *tlog.Bundle, remote logged.Remote, file string, asJSON bool) error {
+	var m tlog.Memory
+	if file != "" && exists(file) {
+		old, err := readLimited(file, tlog.MaxMemory)
+		if err != nil {
+			return err
+		}
+		if m, err = tlog.ReadMemory(old); err != nil {
+			return failf(exitInput, "put it back from where it went; without it a fork is not noticed", "%s: %w", file, err)
+		}
+	}
+	var further func(int64, *tlog.Checkpoint) ([]tlog.Hash, error)
+	if remote.URL != "" {
+		further = func(old int64, c *tlog.Checkpoint) ([]tlog.Hash, error) {
+			return tlog.NewTree(c, remote.Files(ctx)).Continue(old)
+		}
+	}
+	o, next, err := b.Open(p, m, time.Now(), further)
+	if fork := new(tlog.ForkError); errors.As(err, &fork) && file != "" {
+		err = errors.Join(err, keepFork(file+".fork", fork))
+	}
+	if err != nil {
+		return ofLog(err)
+	}
+	content, err := judge.Read(o.Entries)
+	if err != nil {
+		return ofLog(err)
+	}
+	if file != "" {
+		if err := rememberLog(file, next); err != nil {
+			return err
+		}
+	}
+	if asJSON {
+		return e.json(map[string]any{"valid": true, "origin": o.Origin, "size": o.Size, "time": o.Time, "witnesses": signersOf(&o.Witnessed), "begin": o.Begin, "end": o.End,
+			"recipes": len(content.Recipes), "manifests": len(content.Manifests), "key_lists": content.KeyLists, "releases": content.Releases, "cohorts": content.Cohorts, "skipped": content.Skipped})
+	}
+	fmt.Fprintf(e.stdout, "valid: %s, %d entries, signed by %s at %s\n", o.Origin, o.Size, signersOf(&o.Witnessed), o.Time.Format(time.RFC3339))
+	fmt.Fprintf(e.stdout, "%s, %s, %s and %s hold, each signed by its owners\n", counted(len(content.Recipes), "recipe", "recipes"),
+		counted(len(content.Manifests), "manifest", "manifests"), counted(content.KeyLists, "key list", "key lists"), counted(content.Releases, "release", "releases"))
+	if content.Cohorts > 0 {
+		fmt.Fprintf(e.stdout, "%s of how many devices have credentials\n", counted(content.Cohorts, "statement holds", "statements hold"))
+	}
+	if content.Skipped > 0 {
+		fmt.Fprintf(e.stdout, "%s of kinds that a later version of this program knows\n", counted(content.Skipped, "entry is", "entries are"))
+	}
+	if !p.Witnessed() {
+		fmt.Fprintln(e.stdout, "no witness has to sign: the log alone is believed")
+	}
+	return nil
+}
+
+// keepFork writes two checkpoints that contradict each other.
+func keepFork(path string, f *tlog.ForkError) error {
+	if exists(path) {
+		return nil // what is there proves enough
+	}
+	return writeNew(path, 0o644, bytes.Join([][]byte{f.Seen, f.Given}, []byte("\n")))
+}
+
+// rememberLog makes a memory durable.
+func rememberLog(path string, m tlog.Memory) error {
+	fsys, err := disk.OS(filepath.Dir(path))
+	if err != nil {
+		return ofInput(err, "name a file in a directory that can be written to")
+	}
+	defer fsys.Close()
+	if err := disk.WriteFile(fsys, filepath.Base(path), m.Append(nil)); err != nil {
+		return ofInput(err, "name a file in a directory that can be written to")
+	}
+	return nil
+}
+
+// verifyAll reads a whole log.
+func verifyAll(ctx context.Context, e *env, p *tlog.Policy, judge logged.Judge, at string, args []string, asJSON bool) error {
+	if err := noArgs("log verify", args); err != nil {
+		return err
+	}
+	remote, err := logURL(p, at)
+	if err != nil {
+		return err
+	}
+	note, err := remote.Checkpoint(ctx)
+	if err != nil {
+		return away(err)
+	}
+	w, err := p.Open(note, time.Now())
+	if err != nil {
+		return ofLog(err)
+	}
+	if err := w.Fresh(time.Now()); err != nil {
+		return ofLog(err)
+	}
+	x, err := judge.Watch(&w.Checkpoint, remote.Files(ctx), time.Now())
+	if err != nil {
+		if errors.Is(err, tlog.ErrProof) || errors.Is(err, tlog.ErrTile) {
+			return ofLog(err)
+		}
+		return away(err)
+	}
+	kinds := make(map[string]int)
+	for kind, n := range x.Entries {
+		kinds[kind.String()] = n
+	}
+	if asJSON {
+		if err := e.json(map[string]any{"valid": len(x.Faults) == 0, "origin": w.Origin, "size": w.Size, "time": w.Time, "entries": kinds, "live": len(x.Live), "faults": x.Faults}); err != nil {
+			return err
+		}
+	} else {
+		fmt.Fprintf(e.stdout, "%s: %d entries, all under the checkpoint that %s signed at %s; %d hold now\n", w.Origin, w.Size, signersOf(w), w.Time.Format(time.RFC3339), len(x.Live))
+		for _, f := range x.Faults {
+			fmt.Fprintf(e.stdout, "FAULT %s\n", f)
+		}
+	}
+	if len(x.Faults) > 0 {
+		return failf(exitCheck, "an honest log has none of these: tell others who use it, and its witnesses; docs/log.md", "%s in the log", counted(len(x.Faults), "fault", "faults"))
+	}
+	return nil
+}

@@ -1,0 +1,374 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/starling-agg/starling/anonymity/arc"
+	"github.com/starling-agg/starling/anonymity/logserver"
+	"github.com/starling-agg/starling/anonymity/ohttp"
+
+	"github.com/starling-agg/starling/anonymity/tlog"
+	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/client/credentials"
+	"github.com/starling-agg/starling/client/logbook"
+	"github.com/starling-agg/starling/deploy"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/logged"
+	"github.com/starling-agg/starling/internal/service"
+	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/signed"
+)
+
+const (
+	// enrolling is the step that a lab has more whose recipe counts devices, before reports
+	// are made.
+	enrolling = "enrol"
+	// visiting is how many devices are at the attester at one time: fewer than it works on.
+	visiting = 48
+	// slack is by how much the time of visits is longer than the arithmetic of them takes,
+	// and beginning is added for the start of all parties.
+	slack     = 2
+	beginning = 7 * time.Second
+	// An epoch of a lab lasts from an hour to two days, so that one begins when the lab wants
+	// it to: epochs are counted from 1970.
+	shortEpoch, longEpoch = 3600, 2 * 86400
+	// logPeriod is how soon devices hear of what is logged.
+	logPeriod = time.Second
+	bookDir   = "device-log"
+)
+
+// A counting is what a lab has more whose recipe counts devices: an attester, an issuer
+// beside each aggregator, a log with its witnesses, and what a device follows of it.
+type counting struct {
+	devices  int
+	begin    time.Time // of the epoch that devices visit for
+	length   time.Duration
+	attester deploy.Listeners
+	watched  *deploy.Watched
+	codes    []string
+	remote   logged.Remote
+	book     *logbook.Logbook
+	closing  func() error // the book's directory
+	manifest *ohttp.Manifest
+	cohort   arc.Cohort
+	wallets  []*credentials.Wallet
+	visited  time.Duration // what enrolments and visits took
+}
+
+// newCounting finds free ports, and when the epoch is to begin: once all devices have
+// visited, by what one visit costs here.
+func newCounting(devices int, precision time.Duration) (c *counting, err error) {
+	c = &counting{devices: devices}
+	if c.attester, err = deploy.LoopbackParty(); err != nil {
+		return nil, err
+	}
+	if c.watched, err = deploy.LoopbackLog(); err != nil {
+		c.attester.Close()
+		return nil, err
+	}
+	each, err := visitCost()
+	if err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	wanted := time.Now().Add(beginning + time.Duration(slack*float64(each)*float64(devices)/float64(runtime.GOMAXPROCS(0))))
+	c.begin, c.length = epochFrom(wanted, precision)
+	return c, nil
+}
+
+// close closes the listeners.
+func (c *counting) close() error {
+	c.attester.Close()
+	c.watched.Close()
+	if c.closing != nil {
+		return c.closing()
+	}
+	return nil
+}
+
+// visitCost is what the arithmetic of a visit takes, on the device and at both issuers.
+func visitCost() (time.Duration, error) {
+	k := arc.GenerateKey()
+	const n = 8
+	begin := time.Now()
+	for range n {
+		p := arc.NewPending(arc.NewRequestContext(arc.Leader, [32]byte{}, 0, k.PublicKey().ID()))
+		response, err := k.Respond(p.Request())
+		if err == nil {
+			_, err = p.Finalize(k.PublicKey(), response)
+		}
+		if err != nil {
+			return 0, fmt.Errorf("lab: %w", err)
+		}
+	}
+	return 2 * time.Since(begin) / n, nil
+}
+
+// epochFrom is the first start of an epoch from a time on, and the length of epochs that
+// makes it one. Both are multiples of the precision, so that rounds begin with the epoch.
+func epochFrom(wanted time.Time, precision time.Duration) (begin time.Time, length time.Duration) {
+	step := int64(precision / time.Second)
+	for at := (wanted.Unix()/step + 1) * step; ; at += step {
+		for length := (shortEpoch/step + 1) * step; length <= longEpoch; length += step {
+			if at%length == 0 {
+				return time.Unix(at, 0).UTC(), time.Duration(length) * time.Second
+			}
+		}
+	}
+}
+
+// pose has the recipe count devices, and stand in the log.
+func (c *counting) pose(r *recipe.Recipe, owners *deploy.Owners) {
+	r.ServerKeys.EpochLength = uint32(c.length / time.Second)
+	r.Log = &recipe.Log{Origin: c.watched.Origin()}
+	r.Tokens = &recipe.Tokens{Attester: c.attester.URL(), Key: owners.Attester.Public(), Attestation: recipe.Codes, MinCohort: uint64(c.devices)}
+}
+
+// create adds attester and log to the files of a deployment.
+func (c *counting) create(dir string) (err error) {
+	if c.codes, err = deploy.CreateAttester(dir, c.attester, c.devices); err != nil {
+		return err
+	}
+	return deploy.CreateLog(dir, c.watched, logPeriod)
+}
+
+// parts are attester, log and witnesses as they start from their files.
+func (c *counting) parts(dir string, log *slog.Logger) ([]service.Part, error) {
+	attester, err := deploy.LoadAttester(filepath.Join(dir, deploy.AttesterFile))
+	if err != nil {
+		return nil, err
+	}
+	transparency, err := deploy.LoadLog(filepath.Join(dir, deploy.LogFile))
+	if err != nil {
+		return nil, err
+	}
+	var parts []service.Part
+	for i, at := range c.watched.Witnesses {
+		w, err := deploy.LoadWitness(filepath.Join(dir, deploy.WitnessFile(i+1)))
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, w.Parts(log, at)...)
+	}
+	parts = append(parts, transparency.Parts(log, c.watched.Log)...)
+	return append(parts, attester.Parts(log, c.attester)...), nil
+}
+
+// follow has the recipe and the epoch's manifest logged, and waits until devices have both
+// from the log.
+func (f *frame) follow(ctx context.Context) error {
+	c := f.counting
+	policy, err := deploy.ReadPolicy(filepath.Join(f.dir, deploy.PolicyFile))
+	if err != nil {
+		return err
+	}
+	fsys, err := disk.OS(filepath.Join(f.dir, bookDir))
+	if err != nil {
+		return err
+	}
+	c.closing = fsys.Close
+	c.remote = logged.Remote{URL: c.watched.LogURL(), Client: f.http}
+	through := logged.Remote{URL: f.front.RelayURL(), Client: f.http}
+	if c.book, err = logbook.Open(logbook.Options{Recipe: f.recipe, Anchors: f.anchors, Policy: policy, FS: fsys, Fetch: through.Bundle, Tiles: c.remote.Files}); err != nil {
+		return err
+	}
+	leader, err := f.signer(signed.Leader)
+	if err != nil {
+		return err
+	}
+	deployment, err := f.recipe.Deployment()
+	if err != nil {
+		return err
+	}
+	stated, err := tlog.State(tlog.KindRecipe, deployment, f.file, leader, time.Now())
+	if err != nil {
+		return err
+	}
+	manifest, err := os.ReadFile(filepath.Join(f.dir, deploy.ManifestFile))
+	if err != nil {
+		return fmt.Errorf("lab: %w", err)
+	}
+	for _, e := range []tlog.Entry{stated, {Kind: tlog.KindManifest, Body: manifest}} {
+		if err := c.add(ctx, e); err != nil {
+			return err
+		}
+	}
+	id, err := f.recipe.ID()
+	if err != nil {
+		return err
+	}
+	return c.heard(ctx, func() error {
+		if err := c.book.Holds(id); err != nil {
+			return err
+		}
+		coming, err := c.book.Coming()
+		if err == nil && len(coming) == 0 {
+			err = errors.New("the log holds no manifest of an epoch that has not begun")
+		}
+		if err == nil {
+			c.manifest = coming[0]
+		}
+		return err
+	})
+}
+
+func (f *frame) signer(role signed.Role) (*signed.Signer, error) {
+	online := filepath.Join(f.dir, "secrets", role.String()+".online")
+	return deploy.ReadSigner(service.Secret(online), online+".delegation")
+}
+
+// add has an entry logged.
+func (c *counting) add(ctx context.Context, e tlog.Entry) error {
+	b, err := e.Append(nil)
+	if err == nil {
+		_, _, err = c.remote.Add(ctx, logserver.EntryMedia, b)
+	}
+	if err != nil {
+		return fmt.Errorf("log: %w", err)
+	}
+	return nil
+}
+
+// heard fetches the bundle until devices have what they wait for: a lab's do not wait for the
+// times that real ones keep to.
+func (c *counting) heard(ctx context.Context, have func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	t := time.NewTicker(logPeriod / 4)
+	defer t.Stop()
+	for {
+		err := c.book.Refresh(ctx)
+		if err == nil {
+			err = have()
+		}
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return fmt.Errorf("what devices wait for does not come by the log: %w", errors.Join(err, context.Cause(ctx)))
+		}
+	}
+}
+
+// enrol has every device enrol with its code and visit for its credentials, before the epoch
+// begins; then the three who count say how many there are.
+func (f *frame) enrol(ctx context.Context) error {
+	c := f.counting
+	c.wallets = make([]*credentials.Wallet, c.devices)
+	var done atomic.Uint64
+	begin := time.Now()
+	stop := f.tick(enrolling, uint64(c.devices), &done)
+	defer stop()
+	err := crowd(ctx, c.devices, visiting, func(ctx context.Context, i int) error {
+		w, err := credentials.Open(credentials.Options{Attester: c.attester.URL(), Deployment: c.manifest.Deployment, HTTP: f.http})
+		if err == nil {
+			err = w.Enrol(ctx, []byte(c.codes[i]))
+		}
+		if err == nil {
+			err = w.Visit(ctx, c.manifest)
+		}
+		if errors.Is(err, credentials.ErrTooLate) {
+			err = fmt.Errorf("%w: this machine had less time for visits than it was thought to need; run the lab again, with fewer devices", err)
+		}
+		if err != nil {
+			return fmt.Errorf("device %d: %w", i, err)
+		}
+		c.wallets[i] = w
+		done.Add(1)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	stop()
+	c.visited = time.Since(begin)
+	return f.opened(ctx)
+}
+
+// opened waits until the epoch has begun and everybody knows of how many devices it is.
+func (f *frame) opened(ctx context.Context) error {
+	c := f.counting
+	select {
+	case <-time.After(time.Until(f.asked.Add(f.o.Precision))): // the end of the last round
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	for _, party := range []struct {
+		role  signed.Role
+		local string
+	}{{signed.Leader, f.addresses.LeaderLocal.Addr().String()}, {signed.Helper, f.addresses.HelperLocal.Addr().String()}, {signed.Attester, c.attester.Local.Addr().String()}} {
+		if err := f.count(ctx, party.role, party.local); err != nil {
+			return fmt.Errorf("%v: %w", party.role, err)
+		}
+	}
+	err := c.heard(ctx, func() error {
+		var ok bool
+		var err error
+		if c.cohort, ok, err = c.book.Cohort(c.manifest); err == nil && !ok {
+			err = errors.New("not all three have said how many devices have credentials")
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, w := range c.wallets {
+		if err := w.Told(c.manifest.Epoch, c.cohort); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// count has the owner of a party state in the log how many devices it has counted.
+func (f *frame) count(ctx context.Context, role signed.Role, local string) error {
+	c := f.counting
+	var said deploy.Cohort
+	if err := f.operate(ctx, fmt.Sprintf("http://%s%s?epoch=%d", local, deploy.CohortPath, c.manifest.Epoch), &said); err != nil {
+		return err
+	}
+	content, err := (&tlog.Cohort{Role: role, Epoch: said.Epoch, Devices: said.Devices}).Append(nil)
+	if err != nil {
+		return err
+	}
+	s, err := f.signer(role)
+	if err != nil {
+		return err
+	}
+	e, err := tlog.State(tlog.KindCohort, c.manifest.Deployment, content, s, time.Now())
+	if err != nil {
+		return err
+	}
+	return c.add(ctx, e)
+}
+
+// first are the credentials of the first device, for what the lab asks of one client.
+type first struct{ c *counting }
+
+// Held implements [client.Credentials].
+func (x first) Held(epoch uint64) (*client.Held, error) {
+	if len(x.c.wallets) == 0 {
+		return nil, client.ErrNoCredentials
+	}
+	return x.c.wallets[0].For(uint64(x.c.devices)).Held(epoch)
+}
+
+// clientOf is the client of one device, which shows its own credentials.
+func (f *frame) clientOf(ctx context.Context, i int) (*client.Client, error) {
+	o := f.clientOptions()
+	o.Credentials = f.counting.wallets[i].For(uint64(f.counting.devices))
+	x, err := client.New(o)
+	if err == nil {
+		err = x.Refresh(ctx)
+	}
+	return x, err
+}
