@@ -21,7 +21,7 @@ import (
 // name, in all where CI=true, else each in one.
 type Plan struct {
 	Dialects []dap.Dialect
-	// Only are tests about one dialect, by its index.
+	// Only are tests about one dialect, or about none, by the index of the one that they run in.
 	Only map[string]int
 }
 
