@@ -109,6 +109,9 @@ type Log interface {
 	ohttp.Source
 	// Holds says whether the log holds a recipe now.
 	Holds(recipe.ID) error
+	// Counted says whether the log shows that the devices which a targeted recipe asks are as
+	// many as it says; of any other recipe nil.
+	Counted(*recipe.Recipe) error
 }
 
 // Validate says whether a client can be made: what the recipe itself says is for [New].
@@ -327,8 +330,8 @@ func (c *Client) logged() error {
 		}
 		return nil
 	}
-	if err := c.o.Log.Holds(c.checked.ID()); err != nil {
-		return &RefusedError{ReasonNotLogged, err}
+	if err := c.held(); err != nil {
+		return err
 	}
 	if c.recipe.Log == nil {
 		return nil
@@ -340,6 +343,23 @@ func (c *Client) logged() error {
 		return errors.New("client: the recipe names a log, and the manifests of Via do not come from it")
 	}
 	return nil
+}
+
+// held says whether the log holds the recipe now, and what its targeting rests on.
+func (c *Client) held() error {
+	if err := errors.Join(c.o.Log.Holds(c.checked.ID()), c.o.Log.Counted(c.recipe)); err != nil {
+		return &RefusedError{ReasonNotLogged, err}
+	}
+	return nil
+}
+
+// Counted says whether a log that the client follows shows that the devices which the recipe
+// asks are as many as it says ([Log]).
+func (c *Client) Counted() error {
+	if c.o.Log == nil {
+		return errors.New("client: no log shows how many devices the recipe asks")
+	}
+	return c.o.Log.Counted(c.recipe)
 }
 
 // agree holds the recipe to what the device's owner wants.

@@ -61,8 +61,8 @@ type sealingKey struct {
 // and of another manifest it takes them again.
 func (c *Client) Refresh(ctx context.Context) error {
 	if c.o.Log != nil { // it may have been withdrawn
-		if err := c.o.Log.Holds(c.checked.ID()); err != nil {
-			return &RefusedError{ReasonNotLogged, err}
+		if err := c.held(); err != nil {
+			return err
 		}
 	}
 	if c.o.Via != nil {

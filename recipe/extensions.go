@@ -79,8 +79,16 @@ func (r *Recipe) addExtensions(b *cryptobyte.Builder) {
 }
 
 func addTargeting(b *cryptobyte.Builder, t *Targeting) {
+	addClauses(b, t.Clauses)
+	b.AddBytes(t.Certificate.Recipe[:])
+	b.AddBytes(t.Certificate.Entry[:])
+	b.AddUint64(t.Certificate.LowerBound)
+	b.AddUint64(t.Certificate.MinPopulation)
+}
+
+func addClauses(b *cryptobyte.Builder, list []Clause) {
 	b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) {
-		for _, c := range t.Clauses {
+		for _, c := range list {
 			b.AddUint16(uint16(c.Attribute))
 			b.AddUint16LengthPrefixed(func(b *cryptobyte.Builder) {
 				for _, s := range c.Values {
@@ -89,10 +97,6 @@ func addTargeting(b *cryptobyte.Builder, t *Targeting) {
 			})
 		}
 	})
-	b.AddBytes(t.Certificate.Recipe[:])
-	b.AddBytes(t.Certificate.Entry[:])
-	b.AddUint64(t.Certificate.LowerBound)
-	b.AddUint64(t.Certificate.MinPopulation)
 }
 
 func (r *Recipe) readExtensions(d *decoder) {
@@ -162,7 +166,14 @@ func (r *Recipe) readExtensions(d *decoder) {
 }
 
 func readTargeting(d *decoder) *Targeting {
-	t := new(Targeting)
+	t := &Targeting{Clauses: readClauses(d)}
+	d.field("certificate", func() bool { return d.s.CopyBytes(t.Certificate.Recipe[:]) })
+	d.field("certificate", func() bool { return d.s.CopyBytes(t.Certificate.Entry[:]) })
+	t.Certificate.LowerBound, t.Certificate.MinPopulation = d.u64("certificate"), d.u64("certificate")
+	return t
+}
+
+func readClauses(d *decoder) (list []Clause) {
 	clauses := decoder{s: d.bytes16("clauses")}
 	for d.err == nil && clauses.err == nil && !clauses.s.Empty() {
 		c := Clause{Attribute: Attribute(clauses.u16("attribute"))}
@@ -176,15 +187,12 @@ func readTargeting(d *decoder) *Targeting {
 		if clauses.err == nil {
 			clauses.err = values.err
 		}
-		if t.Clauses = append(t.Clauses, c); len(t.Clauses) > MaxClauses {
+		if list = append(list, c); len(list) > MaxClauses {
 			clauses.fail(fmt.Sprintf("more than %d clauses", MaxClauses))
 		}
 	}
 	if d.err == nil {
 		d.err = clauses.err
 	}
-	d.field("certificate", func() bool { return d.s.CopyBytes(t.Certificate.Recipe[:]) })
-	d.field("certificate", func() bool { return d.s.CopyBytes(t.Certificate.Entry[:]) })
-	t.Certificate.LowerBound, t.Certificate.MinPopulation = d.u64("certificate"), d.u64("certificate")
-	return t
+	return list
 }

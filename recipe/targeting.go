@@ -56,8 +56,10 @@ func ParseAttribute(s string) (Attribute, error) {
 // Hash is a SHA-256 hash.
 type Hash [32]byte
 
+func (h Hash) String() string { return hex.EncodeToString(h[:]) }
+
 // MarshalText is lower-case hexadecimal.
-func (h Hash) MarshalText() ([]byte, error) { return []byte(hex.EncodeToString(h[:])), nil }
+func (h Hash) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
 
 func (a Attribute) String() string {
 	if name := nameOf("attribute", uint16(a)); name != "" {
@@ -67,12 +69,13 @@ func (a Attribute) String() string {
 }
 
 // A Certificate names an earlier private histogram over the attributes. It is the
-// author's word until somebody has looked the entry up: nothing in a recipe shows that
-// the log holds it, nor that it is about these attributes.
+// author's word until somebody has looked it up: nothing in a recipe shows that a log holds
+// it. A device that follows the recipe's log looks itself (client/logbook).
 type Certificate struct {
 	// Recipe is the id of the histogram's recipe.
 	Recipe ID `json:"recipe"`
-	// Entry is the hash of the log entry that holds its released result.
+	// Entry is the hash of the [Census] that leader and helper have logged. A recipe that names
+	// no log may have any here, for a person to look up.
 	Entry Hash `json:"entry"`
 	// LowerBound is how many devices satisfy the predicate at least, with the result's
 	// noise taken off at 99.9999 %.
@@ -95,12 +98,17 @@ const (
 var MaxTargetedRate = Rational{Num: 1, Den: 2}
 
 func (t *Targeting) String() string {
+	return fmt.Sprintf("only devices whose %s; the author says that at least %d of them were counted (recipe %s)",
+		inWords(t.Clauses), t.Certificate.LowerBound, t.Certificate.Recipe)
+}
+
+// inWords are clauses for people, after "devices whose".
+func inWords(list []Clause) string {
 	var parts []string
-	for _, c := range t.Clauses {
+	for _, c := range list {
 		parts = append(parts, fmt.Sprintf("%s is %s", c.Attribute, strings.Join(c.Values, " or ")))
 	}
-	return fmt.Sprintf("only devices whose %s; the author says that at least %d of them were counted (recipe %s)",
-		strings.Join(parts, " and whose "), t.Certificate.LowerBound, t.Certificate.Recipe)
+	return strings.Join(parts, " and whose ")
 }
 
 // Holds says whether a device with these attributes is asked. An attribute that the
@@ -114,14 +122,11 @@ func (t *Targeting) Holds(of map[Attribute]string) bool {
 	return true
 }
 
-func (v *validator) targeting(r *Recipe) {
-	t := r.Targeting
-	if t == nil {
-		return
-	}
-	v.between("targeting.clauses", uint64(len(t.Clauses)), 1, MaxClauses)
+// clauses says whether they may be asked by.
+func (v *validator) clauses(list []Clause) {
+	v.between("targeting.clauses", uint64(len(list)), 1, MaxClauses)
 	last := Attribute(0)
-	for _, c := range t.Clauses {
+	for _, c := range list {
 		name := nameOf("attribute", uint16(c.Attribute))
 		switch {
 		case c.Attribute >= 0x8000 && name != "":
@@ -140,9 +145,20 @@ func (v *validator) targeting(r *Recipe) {
 			}
 		}
 	}
+}
+
+func (v *validator) targeting(r *Recipe) {
+	t := r.Targeting
+	if t == nil {
+		return
+	}
+	v.clauses(t.Clauses)
 	c := t.Certificate
 	if c.Recipe == (ID{}) || c.Entry == (Hash{}) {
 		v.add("targeting.certificate", "names no logged histogram")
+	}
+	if h, err := t.Census().Hash(); r.Log != nil && (err != nil || h != c.Entry) {
+		v.add("targeting.certificate", "names %s in the log, and the census of its clauses and lower bound is %s", c.Entry, h)
 	}
 	if c.MinPopulation < TargetFloor {
 		v.add("targeting.min_population", "is %d, want at least %d", c.MinPopulation, TargetFloor)
@@ -187,11 +203,14 @@ func ParseClauses(s string) ([]Clause, error) {
 
 // ParseCertificate reads the evidence of a [Targeting]: the id of the recipe that counted,
 // the hash of the log entry, the lower bound and the least population, with colons between
-// them.
+// them. Without the hash it is that of the [Census] which follows, once Clauses are there.
 func ParseCertificate(s string) (Certificate, error) {
 	parts := strings.Split(s, ":")
+	if len(parts) == 3 {
+		parts = slices.Insert(parts, 1, Hash{}.String())
+	}
 	if len(parts) != 4 {
-		return Certificate{}, fmt.Errorf("%d parts, want RECIPE:ENTRY:LOWER:LEAST", len(parts))
+		return Certificate{}, fmt.Errorf("%d parts, want RECIPE:LOWER:LEAST or RECIPE:ENTRY:LOWER:LEAST", len(parts))
 	}
 	id, err := ParseID(parts[0])
 	if err != nil {

@@ -31,11 +31,13 @@ const (
 	KindRelease Kind = 6
 	// KindCohort is a [Statement] over a [Cohort].
 	KindCohort Kind = 7
+	// KindCensus is a [Statement] over what a released histogram shows of attributes.
+	KindCensus Kind = 8
 )
 
 // kindNames are for people, and for JSON.
 var kindNames = map[Kind]string{KindActive: "active", KindRecipe: "recipe", KindManifest: "manifest", KindKeyList: "key-list",
-	KindWithdrawal: "withdrawal", KindRelease: "release", KindCohort: "cohort"}
+	KindWithdrawal: "withdrawal", KindRelease: "release", KindCohort: "cohort", KindCensus: "census"}
 
 func (k Kind) String() string {
 	if name := kindNames[k]; name != "" {

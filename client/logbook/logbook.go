@@ -402,6 +402,17 @@ func (l *Logbook) Holds(id recipe.ID) error {
 	return nil
 }
 
+// Counted says whether the owners of a recipe's leader and helper have logged how many devices
+// have the attributes that it asks for. It fails with [logged.ErrNotCounted], and as
+// [Logbook.Coming].
+func (l *Logbook) Counted(r *recipe.Recipe) error {
+	h, _, err := l.now()
+	if err != nil {
+		return err
+	}
+	return h.content.Counted(r)
+}
+
 // A Seen is how far a device has followed the log.
 type Seen struct {
 	// Size is how many entries it had, and Time when witnesses last said so.

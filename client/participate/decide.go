@@ -32,7 +32,8 @@ type PlanOptions struct {
 	// recipe before each decision.
 	Client *client.Client
 	// Certificate verifies the evidence of a targeted recipe: that the log holds the
-	// entry and that its result has the lower bound. Nil refuses all targeted recipes.
+	// entry and that its result has the lower bound. Nil takes those whose count stands in the
+	// log that Client follows ([client.Options.Log]), and no others.
 	Certificate func(*recipe.Targeting) error
 }
 
@@ -67,10 +68,11 @@ func NewPlan(o PlanOptions) (*Plan, error) {
 	}
 	r := o.Client.Recipe()
 	if r.Targeting != nil {
-		if o.Certificate == nil {
-			return nil, ErrCertificate
+		certified := func() error { return o.Client.Counted() }
+		if o.Certificate != nil {
+			certified = func() error { return o.Certificate(r.Targeting) }
 		}
-		if err := o.Certificate(r.Targeting); err != nil {
+		if err := certified(); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrCertificate, err)
 		}
 	}

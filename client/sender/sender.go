@@ -27,7 +27,8 @@ type Options struct {
 	Manifest ohttp.Source
 	// Attributes are what the devices declare to targeted recipes.
 	Attributes map[recipe.Attribute]string
-	// Certificate verifies the evidence of a targeted recipe; nil refuses all of them.
+	// Certificate verifies the evidence of a targeted recipe; nil leaves that to the log that
+	// Client follows, if any ([participate.PlanOptions]).
 	Certificate func(*recipe.Targeting) error
 }
 

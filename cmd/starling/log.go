@@ -129,12 +129,14 @@ func away(err error) error {
 
 func logAddCommand() *command {
 	return &command{
-		name: "add", args: "[--log URL] [--signing-key FILE] [--release | --key-list | --withdraw | --cohort N] [--proof FILE] [--wait TIME] [--json] --policy FILE FILE",
+		name: "add", args: "[--log URL] [--signing-key FILE] [--release | --key-list | --withdraw | --census | --cohort N] [--proof FILE] [--wait TIME] [--json] --policy FILE FILE",
 		short: "Have a manifest, a recipe, a key list or a release logged, or one withdrawn",
 		long: `FILE is a manifest that all three have signed, or a recipe, which the command tells apart; with --key-list a key list of a leader or
 helper as it hands it out; with --cohort the configuration of a running leader,
-helper or attester, which says for how many devices there are credentials of epoch N; with --release any file, of which the log gets name and SHA-256; with --withdraw the file of a proof
-(.tlog-proof) of an entry that is to hold no more. Recipes, releases and withdrawals are signed with an owner's online key; the
+helper or attester, which says for how many devices there are credentials of epoch N; with --release any file, of which the log gets name and SHA-256; with --census a
+targeted recipe, of whose attributes the owner says that so many devices have them: devices ask for the word of leader and of helper
+before they take the recipe. With --withdraw FILE is a proof
+(.tlog-proof) of an entry that is to hold no more. Recipes, releases, censuses and withdrawals are signed with an owner's online key; the
 log takes what the owners among its anchors have signed. When the command returns, the entry is on the log's disk and has its
 place for ever. It waits until enough witnesses have signed, and writes the proof with --proof: whoever has policy and proof
 can verify it without asking anybody.`,
@@ -150,6 +152,7 @@ can verify it without asking anybody.`,
 			delegation := flags.String("delegation", "", "the root's word for it, a `FILE`; default that of --signing-key with "+delegationSuffix+" behind it")
 			isList := flags.Bool("key-list", false, "FILE is a key list")
 			isRelease := flags.Bool("release", false, "log name and SHA-256 of FILE")
+			isCensus := flags.Bool("census", false, "say that the devices which the recipe FILE asks are as many as it says")
 			isEnd := flags.Bool("withdraw", false, "FILE is the proof of what is withdrawn")
 			epoch := flags.Uint64("cohort", 0, "log how many devices there are of epoch `N`, by the party whose configuration FILE is")
 			proofFile := flags.String("proof", "", "write the proof to this `FILE`")
@@ -174,7 +177,7 @@ can verify it without asking anybody.`,
 				if *proofFile != "" && exists(*proofFile) {
 					return failf(exitInput, "name another file, or move this one away", "%s exists", *proofFile)
 				}
-				m := entryMaker{list: *isList, release: *isRelease, withdraw: *isEnd, key: *key, delegation: *delegation}
+				m := entryMaker{list: *isList, release: *isRelease, withdraw: *isEnd, census: *isCensus, key: *key, delegation: *delegation}
 				var entry tlog.Entry
 				if *epoch > 0 {
 					var deployment [32]byte
@@ -241,16 +244,16 @@ func signersOf(w *tlog.Witnessed) string {
 
 // An entryMaker makes an entry of a file.
 type entryMaker struct {
-	list, release, withdraw bool
-	key, delegation         string
+	list, release, withdraw, census bool
+	key, delegation                 string
 }
 
 const manifestStart = "starling manifest v"
 
 func (m entryMaker) make(path string, p *tlog.Policy) (tlog.Entry, error) {
 	var none tlog.Entry
-	if one := map[bool]int{true: 1}; one[m.list]+one[m.release]+one[m.withdraw] > 1 {
-		return none, usageOf("log add", errors.New("--key-list, --release and --withdraw are three ways to read FILE: name one"))
+	if one := map[bool]int{true: 1}; one[m.list]+one[m.release]+one[m.withdraw]+one[m.census] > 1 {
+		return none, usageOf("log add", errors.New("--key-list, --release, --census and --withdraw are four ways to read FILE: name one"))
 	}
 	if m.release {
 		return m.ofRelease(path)
@@ -288,9 +291,28 @@ func (m entryMaker) make(path string, p *tlog.Policy) (tlog.Entry, error) {
 		if err != nil {
 			return none, ofInput(fmt.Errorf("%s: %w", path, err), "a recipe that is logged names its servers' signing keys: starling recipe new --help")
 		}
-		return m.state(tlog.KindRecipe, deployment, b)
+		if !m.census {
+			return m.state(tlog.KindRecipe, deployment, b)
+		}
+		return m.ofCensus(path, r, deployment)
 	}
 	return none, failf(exitInput, "starling log add --help says what can be logged, and which flag says so", "%s is no manifest and no recipe", path)
+}
+
+// ofCensus is the entry of what a targeted recipe rests on.
+func (m entryMaker) ofCensus(path string, r *recipe.Recipe, deployment [32]byte) (tlog.Entry, error) {
+	const hint = "starling recipe new --target ... --certificate RECIPE:LOWER:LEAST makes one"
+	if r.Targeting == nil {
+		return tlog.Entry{}, failf(exitInput, hint, "%s asks everybody, and needs no census", path)
+	}
+	if err := r.Validate(); err != nil {
+		return tlog.Entry{}, ofInput(fmt.Errorf("%s: %w", path, err), hint)
+	}
+	b, err := r.Targeting.Census().Append(nil)
+	if err != nil {
+		return tlog.Entry{}, ofInput(fmt.Errorf("%s: %w", path, err), hint)
+	}
+	return m.state(tlog.KindCensus, deployment, b)
 }
 
 // ofRelease is the entry of a file of software.
@@ -484,6 +506,16 @@ func describe(e tlog.Entry) string {
 			return err.Error()
 		}
 		return fmt.Sprintf("release %q, SHA-256 %x", r.Name, r.Digest)
+	case tlog.KindCensus:
+		s, err := tlog.ReadStatement(e)
+		if err != nil {
+			return err.Error()
+		}
+		x, err := recipe.ReadCensus(s.Content)
+		if err != nil {
+			return err.Error()
+		}
+		return fmt.Sprintf("census %s, by recipe %s", x, x.Recipe)
 	}
 	return e.Kind.String()
 }
@@ -708,7 +740,7 @@ func verifyBundle(ctx context.Context, e *env, p *tlog.Policy, judge logged.Judg
 	}
 	if asJSON {
 		return e.json(map[string]any{"valid": true, "origin": o.Origin, "size": o.Size, "time": o.Time, "witnesses": signersOf(&o.Witnessed), "begin": o.Begin, "end": o.End,
-			"recipes": len(content.Recipes), "manifests": len(content.Manifests), "key_lists": content.KeyLists, "releases": content.Releases, "cohorts": content.Cohorts, "skipped": content.Skipped})
+			"recipes": len(content.Recipes), "manifests": len(content.Manifests), "key_lists": content.KeyLists, "releases": content.Releases, "cohorts": content.Cohorts, "censuses": content.Censuses, "skipped": content.Skipped})
 	}
 	fmt.Fprintf(e.stdout, "valid: %s, %d entries, signed by %s at %s\n", o.Origin, o.Size, signersOf(&o.Witnessed), o.Time.Format(time.RFC3339))
 	fmt.Fprintf(e.stdout, "%s, %s, %s and %s hold, each signed by its owners\n", counted(len(content.Recipes), "recipe", "recipes"),

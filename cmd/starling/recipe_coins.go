@@ -38,7 +38,7 @@ func newCoinFlags(flags *flag.FlagSet) *coinFlags {
 		draft:       flags.String("dap", dap.Draft18.String(), "the draft of DAP that the task speaks: `DRAFT`"),
 		randomizer:  flags.String("randomizer", "", "krr:E, rappor:E, pgr:E, or gaussian[:VARIANCE] for vectors, on the device and instead of the servers' noise: `R`"),
 		target:      flags.String("target", "", "ask only devices with these attributes, as platform=ios,linux;language=de: `WHO`"),
-		certificate: flags.String("certificate", "", "the evidence that enough have them: `RECIPE:ENTRY:LOWER:LEAST`"),
+		certificate: flags.String("certificate", "", "the evidence that enough have them: `RECIPE:LOWER:LEAST`; the census of the log follows from it, or stands before LOWER"),
 	}
 }
 
@@ -175,6 +175,11 @@ func parseTargeting(who, certificate string) (*recipe.Targeting, error) {
 	}
 	if t.Certificate, err = recipe.ParseCertificate(certificate); err != nil {
 		return nil, fmt.Errorf("--certificate: %w", err)
+	}
+	if t.Certificate.Entry == (recipe.Hash{}) {
+		if t.Certificate.Entry, err = t.Census().Hash(); err != nil {
+			return nil, fmt.Errorf("--target: %w", err)
+		}
 	}
 	return t, nil
 }

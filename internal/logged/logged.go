@@ -52,7 +52,7 @@ func (j Judge) Claim(e tlog.Entry) (tlog.Claim, error) {
 		return c, err
 	case tlog.KindKeyList:
 		return j.keyList(e)
-	case tlog.KindRecipe, tlog.KindWithdrawal, tlog.KindRelease, tlog.KindCohort:
+	case tlog.KindRecipe, tlog.KindWithdrawal, tlog.KindRelease, tlog.KindCohort, tlog.KindCensus:
 		return j.statement(e)
 	}
 	return tlog.Claim{}, fmt.Errorf("%w: %v", ErrKind, e.Kind)
@@ -193,6 +193,14 @@ func (j Judge) statement(e tlog.Entry) (tlog.Claim, error) {
 		c.From, c.Until = s.At, s.At.Add(ohttp.MaxEpoch)
 		c.About = about(e.Kind, s.Deployment[:], []byte{byte(x.Role)}, binary.BigEndian.AppendUint32(nil, x.Epoch), root[:])
 		return c, nil
+	case tlog.KindCensus:
+		h, err := censusHash(s)
+		if err != nil {
+			return c, fmt.Errorf("%w: %w", ErrContent, err)
+		}
+		// Who may say it to whom the recipe decides that asks by it.
+		c.About = about(e.Kind, s.Deployment[:], h[:], root[:])
+		return c, nil
 	}
 	if len(s.Content) != len(c.Withdraws) || tlog.Hash(s.Content) == (tlog.Hash{}) {
 		return c, fmt.Errorf("%w: a withdrawal of %d bytes, want the leaf hash of an entry", ErrContent, len(s.Content))
@@ -200,6 +208,15 @@ func (j Judge) statement(e tlog.Entry) (tlog.Claim, error) {
 	c.Withdraws, c.By, c.From, c.Until = tlog.Hash(s.Content), root, s.At, s.At
 	c.About = about(e.Kind, s.Content)
 	return c, nil
+}
+
+// censusHash is the hash of the census that a statement has.
+func censusHash(s *tlog.Statement) (recipe.Hash, error) {
+	x, err := recipe.ReadCensus(s.Content)
+	if err != nil {
+		return recipe.Hash{}, err
+	}
+	return x.Hash()
 }
 
 // recipe completes the claim of a recipe.
@@ -267,8 +284,11 @@ type Content struct {
 	// Manifests are in the order of the log.
 	Manifests []*ohttp.Manifest
 	cohorts   map[cohort]uint64
+	censuses  map[census]bool
 	// Cohorts counts what owners say of how many devices have credentials.
 	Cohorts int
+	// Censuses counts what owners say of devices with attributes.
+	Censuses int
 	// KeyLists and Releases count those that hold.
 	KeyLists, Releases int
 	// Skipped are entries of kinds that a later version knows.
@@ -279,7 +299,7 @@ type Content struct {
 // have not signed, or two about the same, are refused with [ErrAuthor], [ErrContent] or
 // [tlog.ErrDuplicate]: the log should have taken neither, so nothing in the bundle is used.
 func (j Judge) Read(entries []tlog.Placed) (*Content, error) {
-	x := &Content{Recipes: make(map[recipe.ID][]byte), cohorts: make(map[cohort]uint64)}
+	x := &Content{Recipes: make(map[recipe.ID][]byte), cohorts: make(map[cohort]uint64), censuses: make(map[census]bool)}
 	seen := make(map[[32]byte]int64)
 	for _, p := range entries {
 		c, err := j.Claim(p.Entry)
@@ -331,6 +351,17 @@ func (x *Content) add(e tlog.Entry) error {
 		}
 		x.Cohorts++
 		x.cohorts[cohort{s.Deployment, said.Role, said.Epoch, s.Signature.Delegation.Root}] = said.Devices
+	case tlog.KindCensus:
+		s, err := tlog.ReadStatement(e)
+		if err != nil {
+			return err
+		}
+		h, err := censusHash(s)
+		if err != nil {
+			return err
+		}
+		x.Censuses++
+		x.censuses[census{s.Deployment, h, s.Signature.Delegation.Root}] = true
 	case tlog.KindKeyList:
 		x.KeyLists++
 	case tlog.KindRelease:
@@ -345,6 +376,42 @@ type cohort struct {
 	role       signed.Role
 	epoch      uint32
 	root       signed.PublicKey
+}
+
+// census names what one owner says of devices with attributes.
+type census struct {
+	deployment [32]byte
+	hash       recipe.Hash
+	root       signed.PublicKey
+}
+
+// ErrNotCounted: the log does not show that the devices which a recipe asks are so many.
+var ErrNotCounted = errors.New("logged: leader and helper have not both logged the census that the recipe asks by")
+
+// Counted says whether the owners of a recipe's leader and helper have both logged the census
+// that its certificate names, which must be that of its clauses and lower bound; a recipe for
+// everybody needs none. It fails with [ErrNotCounted].
+func (x *Content) Counted(r *recipe.Recipe) error {
+	if r.Targeting == nil {
+		return nil
+	}
+	deployment, err := r.Deployment()
+	if err != nil {
+		return err
+	}
+	h, err := r.Targeting.Census().Hash()
+	if err != nil {
+		return err
+	}
+	if h != r.Targeting.Certificate.Entry {
+		return fmt.Errorf("%w: its certificate names %s, and the census of its clauses is %s", ErrNotCounted, r.Targeting.Certificate.Entry, h)
+	}
+	for _, root := range []signed.PublicKey{r.ServerKeys.Leader, r.ServerKeys.Helper} {
+		if !x.censuses[census{deployment, h, root}] {
+			return fmt.Errorf("%w: %s by the root key %s", ErrNotCounted, h, root)
+		}
+	}
+	return nil
 }
 
 // Cohort is what the owners of both issuers and the attester say of a manifest's epoch, each
