@@ -327,5 +327,5 @@ func (r *Report) writeSampled(w io.Writer, width int) {
 
 var fallbackNames = map[recipe.FallbackKind]string{
 	recipe.RelayColludes: "relay", recipe.EdgeWatched: "network", recipe.HalfAreDishonest: "devices",
-	recipe.ServersCollude: "servers", recipe.OneServerFails: "one server",
+	recipe.ServersCollude: "servers", recipe.OneServerFails: "one server", recipe.AttesterFails: "attester",
 }

@@ -101,8 +101,8 @@ func (w Statement) is(t release.Term) bool {
 }
 
 // Statements describes to the checker what the recipe's certificate must prove, from the
-// recipe alone: first the guarantee and, where that has conditions, second the loss on
-// none of them, unless a formula of the recipe says it ([Recipe.OwnNoise]). The error
+// recipe alone: first the guarantee and, where that counts on numbers of devices, whoever
+// counts these, second the loss on none of them, unless a formula of the recipe says it ([Recipe.OwnNoise]). The error
 // matches [ErrNoCertificate].
 func (r *Recipe) Statements() ([]Statement, error) {
 	claim, ok := r.Claim.(ApproxDP)
@@ -117,7 +117,7 @@ func (r *Recipe) Statements() ([]Statement, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoCertificate, err)
 	}
-	if _, local := r.Randomizer.(LocalRandomizer); local || len(r.Conditions()) == 0 {
+	if _, local := r.Randomizer.(LocalRandomizer); local || len(r.said()) == 0 {
 		return []Statement{first}, nil
 	}
 	second := Statement{Neighbours: r.KnownNeighbours(), Rounds: claim.Rounds}

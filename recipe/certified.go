@@ -149,9 +149,9 @@ func (p *certifiedProof) settle() (err error) {
 		Rounds: p.claim.Rounds, Neighbours: r.Neighbours(), Theorem: "a certificate", Unit: unit.Name, PerPerson: unit.PerPerson,
 		Assumptions: r.Assumptions(r.HonestServers(p.claim), p.claim.Rounds), Conditions: r.Conditions(),
 	}
-	g.Loss, g.UnconditionalNeighbours = p.first.after(p.claim.Rounds, p.claim.Delta), g.Neighbours
+	g.Loss, g.UnconditionalNeighbours = p.after(p.claim.Rounds, p.claim.Delta), g.Neighbours
 	if g.PerRound = g.Loss; p.claim.Rounds > 1 {
-		g.PerRound = p.first.after(1, p.claim.Delta)
+		g.PerRound = p.after(1, p.claim.Delta)
 	}
 	if len(g.Conditions) > 0 {
 		g.UnconditionalNeighbours = r.KnownNeighbours()
@@ -165,12 +165,17 @@ func (p *certifiedProof) settle() (err error) {
 	return err
 }
 
+// after is what rounds cost.
+func (p *certifiedProof) after(rounds uint32, delta Decimal) Loss {
+	return p.recipe.OrThin(p.first.after(rounds, delta))
+}
+
 // open is what rounds cost on none of the conditions.
 func (p *certifiedProof) open(rounds uint32, delta Decimal) (Loss, error) {
 	z, local := p.recipe.Randomizer.(LocalRandomizer)
 	switch {
 	case len(p.guarantee.Conditions) == 0:
-		return p.first.after(rounds, delta), nil
+		return p.after(rounds, delta), nil
 	case !local:
 		return p.second.after(rounds, delta), nil
 	}
@@ -184,7 +189,7 @@ func (p *certifiedProof) open(rounds uint32, delta Decimal) (Loss, error) {
 func (p *certifiedProof) Guarantee() *Guarantee { return &p.guarantee }
 
 func (p *certifiedProof) After(rounds uint32) (Loss, error) {
-	return p.first.after(rounds, p.claim.Delta), nil
+	return p.after(rounds, p.claim.Delta), nil
 }
 
 func (p *certifiedProof) UnconditionalAfter(rounds uint32) (Loss, error) {

@@ -16,7 +16,8 @@
 // become its answer is in the recipe, and the guarantee of a person with several units is
 // computed beside it ([Guarantee.Person]). Assumptions of the guarantee that only the
 // author vouches for are its conditions ([Guarantee.Conditions]): the guarantee that
-// holds without them is printed first.
+// holds without them is printed first. Where credentials count the devices that it counts
+// on there are none of these ([Recipe.Counted]).
 //
 // # Coins
 //

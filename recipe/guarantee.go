@@ -123,6 +123,7 @@ const (
 	RelayColludes    FallbackKind = "relay-colludes"
 	EdgeWatched      FallbackKind = "network-edge"
 	HalfAreDishonest FallbackKind = "half-dishonest"
+	AttesterFails    FallbackKind = "attester-fails"
 )
 
 // Fallback returns what is left when an assumption fails, if the guarantee depends on it.

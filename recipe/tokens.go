@@ -129,6 +129,11 @@ func (r *Recipe) describeTokens(line func(string, string, ...any)) {
 	line("", "the attester %s vouches for devices: whoever has a one-time code of its is one, and that no person has two codes is its operator's word", t.Attester)
 	line("", "forging takes leader and helper together, or the attester: %d counts devices that the attester vouches for", r.MinBatch)
 	line("", "no device shows a credential before %s of the epoch", count(t.MinCohort, "device has one", "devices have those"))
+	if ok, why := r.Counted(); ok {
+		line("", "the devices that the guarantee counts on are counted by credentials: they are on nobody's word but the attester's")
+	} else if len(r.said()) > 0 {
+		line("", "the devices that the guarantee counts on are not counted by credentials, and stay the author's word: %s", why)
+	}
 	if t.Admission {
 		line("", "the gateway is shown a token too, by every request: what it mixes counts devices")
 	}

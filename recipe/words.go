@@ -9,8 +9,18 @@ import (
 
 // Conditions are what the guarantee counts on and only the author of the recipe says:
 // numbers of devices, of honest ones among them, and evidence of a population. No party of
-// ours counts the one or looks up the other. A recipe that is not valid may lack some.
+// ours counts the one or looks up the other, but that devices with credentials are counted
+// ([Recipe.Counted]). A recipe that is not valid may lack some.
 func (r *Recipe) Conditions() []string {
+	list := r.said()
+	if ok, _ := r.Counted(); ok {
+		return list[1:]
+	}
+	return list
+}
+
+// said are the conditions of a recipe whose devices nobody counts, their number first.
+func (r *Recipe) said() []string {
 	var reports []string
 	if r.Randomizer != nil {
 		reports = r.Randomizer.conditions(r)
@@ -49,6 +59,9 @@ func (r *Recipe) Assumptions(honest int, rounds uint32) []string {
 		list = append(list,
 			"it need not be hidden that a person takes part, only what they answer",
 			r.once(rounds))
+	}
+	if ok, _ := r.Counted(); ok {
+		list = append(list, r.counts())
 	}
 	if r.Randomized() {
 		return append(list, "the leader and the helper do not put their shares together")

@@ -53,6 +53,7 @@ func (r subject) compute(claim recipe.ApproxDP) (*recipe.Guarantee, error) {
 			return nil, err
 		}
 	}
+	total, per = r.OrThin(total), r.OrThin(per)
 	g := &recipe.Guarantee{Loss: total, PerRound: per, Rounds: claim.Rounds, Neighbours: n, Theorem: theorem}
 	g.Assumptions = r.Assumptions(honest, claim.Rounds)
 	if g.Fallbacks, err = r.fallbacks(s, claim); err != nil {
@@ -60,7 +61,7 @@ func (r subject) compute(claim recipe.ApproxDP) (*recipe.Guarantee, error) {
 	}
 	g.Conditions, g.Unconditional, g.UnconditionalNeighbours = r.Conditions(), g.Loss, n
 	if len(g.Conditions) > 0 {
-		if g.Unconditional, err = r.unconditional(claim, claim.Delta, claim.Rounds); err != nil {
+		if g.Unconditional, err = r.known(claim, claim.Delta, claim.Rounds); err != nil {
 			return nil, err
 		}
 		g.UnconditionalNeighbours = r.KnownNeighbours()
@@ -167,6 +168,21 @@ func (r subject) disclosed(x recipe.Disclosure, delta recipe.Decimal, rounds uin
 // [Recipe.Conditions], for neighbours of whom it is known who sent what: where devices blur
 // their answers it is what one report gives by itself, whoever else reports.
 func (r subject) unconditional(claim recipe.ApproxDP, delta recipe.Decimal, rounds uint32) (recipe.Loss, error) {
+	if len(r.Conditions()) == 0 {
+		return r.conditional(claim, delta, rounds)
+	}
+	return r.known(claim, delta, rounds)
+}
+
+// conditional is the loss of a number of rounds that counts on the conditions, if any.
+func (r subject) conditional(claim recipe.ApproxDP, delta recipe.Decimal, rounds uint32) (recipe.Loss, error) {
+	l, _, err := r.proved(recipe.Situation{Servers: r.HonestServers(claim), Hidden: r.Amplified()}, delta, rounds, r.Neighbours())
+	return r.OrThin(l), err
+}
+
+// known is the loss of a number of rounds whatever others do, and where it is known who
+// sent what.
+func (r subject) known(claim recipe.ApproxDP, delta recipe.Decimal, rounds uint32) (recipe.Loss, error) {
 	if !r.Randomized() {
 		l, _, err := r.proved(recipe.Situation{Servers: r.HonestServers(claim)}, delta, rounds, r.KnownNeighbours())
 		return l, err
@@ -220,6 +236,14 @@ func (r subject) fallbacks(s recipe.Situation, claim recipe.ApproxDP) ([]recipe.
 		if err := add(recipe.HalfAreDishonest, half, r.Neighbours(), "half of the devices are dishonest", r.fewer()); err != nil {
 			return nil, err
 		}
+	}
+	if ok, _ := r.Counted(); ok {
+		l, err := r.known(claim, claim.Delta, claim.Rounds)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, recipe.Fallback{Kind: recipe.AttesterFails, When: "the attester vouches for what is no device, or does not follow the recipe", Loss: l,
+			Note: fmt.Sprintf("other devices count for nothing: for %v neighbours of whom it is known who sent what", r.KnownNeighbours())})
 	}
 	if s.Servers == 2 {
 		one := s
@@ -298,8 +322,7 @@ func (r subject) bothHonest() (recipe.Loss, bool) {
 // for a recipe without noise.
 func (r subject) lossAfter(rounds uint32) (recipe.Loss, error) {
 	return r.after(rounds, func(claim recipe.ApproxDP) (recipe.Loss, error) {
-		l, _, err := r.proved(recipe.Situation{Servers: r.HonestServers(claim), Hidden: r.Amplified()}, claim.Delta, rounds, r.Neighbours())
-		return l, err
+		return r.conditional(claim, claim.Delta, rounds)
 	})
 }
 
