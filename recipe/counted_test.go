@@ -179,7 +179,10 @@ func TestCountedTargeting(t *testing.T) {
 // of the reports are answers, is in no credential.
 func TestCountedBehindCoins(t *testing.T) {
 	r := tossing(t)
-	r.Noise, r.Randomizer = NoNoise{}, RAPPOR{Decimal{1, 0}}
+	r.Noise, r.Randomizer, r.Query = NoNoise{}, KRR{Decimal{5, 1}}, Histogram{Length: 4, Chunk: 2}
+	if err := r.Validate(); err != nil {
+		t.Fatal(err)
+	}
 	if got := r.Conditions(); len(got) != 3 {
 		t.Errorf("%q", got)
 	}

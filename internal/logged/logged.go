@@ -414,26 +414,30 @@ func (x *Content) Counted(r *recipe.Recipe) error {
 	return nil
 }
 
-// Cohort is what the owners of both issuers and the attester say of a manifest's epoch, each
-// as the manifest names them; false as long as one of them has said nothing.
-func (x *Content) Cohort(m *ohttp.Manifest) (c arc.Cohort, ok bool) {
+// Said is what the owners of both issuers and the attester say of a manifest's epoch, each
+// as the manifest names them, by their roles; those who have said nothing are missing.
+func (x *Content) Said(m *ohttp.Manifest) map[signed.Role]uint64 {
+	all := make(map[signed.Role]uint64)
 	if m.Issuers == nil {
-		return c, false
+		return all
 	}
-	said := func(role signed.Role, root signed.PublicKey) uint64 {
-		n, there := x.cohorts[cohort{m.Deployment, role, m.Epoch, root}]
-		ok = ok && there
-		return n
-	}
-	ok = true
-	for _, s := range m.Signatures {
-		switch s.Role {
-		case signed.Leader:
-			c.Leader = said(s.Role, s.Signature.Delegation.Root)
-		case signed.Helper:
-			c.Helper = said(s.Role, s.Signature.Delegation.Root)
+	said := func(role signed.Role, root signed.PublicKey) {
+		if n, there := x.cohorts[cohort{m.Deployment, role, m.Epoch, root}]; there {
+			all[role] = n
 		}
 	}
-	c.Attested = said(signed.Attester, m.Issuers.Attester)
-	return c, ok
+	for _, s := range m.Signatures {
+		if s.Role == signed.Leader || s.Role == signed.Helper {
+			said(s.Role, s.Signature.Delegation.Root)
+		}
+	}
+	said(signed.Attester, m.Issuers.Attester)
+	return all
+}
+
+// Cohort is what all three of [Content.Said] say; false as long as one of them has said
+// nothing.
+func (x *Content) Cohort(m *ohttp.Manifest) (c arc.Cohort, ok bool) {
+	said := x.Said(m)
+	return arc.Cohort{Leader: said[signed.Leader], Helper: said[signed.Helper], Attested: said[signed.Attester]}, len(said) == 3
 }
