@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 
+	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/anonymity/arc"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
@@ -63,6 +64,15 @@ type Issuer interface {
 	// Issued returns how many credentials of a key epoch of a deployment were given out,
 	// once none is any more; the number outlives the key. It fails while that is not known.
 	Issued(deployment [32]byte, epoch uint64) (uint64, error)
+}
+
+// Cohorts are what the transparency log says of how many devices have credentials. They
+// answer at once, from what was read before, and must be safe for concurrent use.
+type Cohorts interface {
+	// Cohort is what was said of a key epoch of a deployment, as far as it is known.
+	Cohort(deployment [32]byte, epoch uint64) status.Cohort
+	// Published is all of that, with how the log stands.
+	Published() *status.Published
 }
 
 // ErrNoIssuerKey: nothing was issued in that epoch, or its key was destroyed.

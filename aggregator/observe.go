@@ -88,6 +88,9 @@ type Levels struct {
 	Parked     uint64        // reports that wait for the operator
 	SetAside   uint64        // reports that were set aside for good
 	Held       int           // batches with too many reports, or too few
+	// LogFailing is 1 while the log that is followed fails, else 0, and CohortAlarms how many
+	// epochs it says cannot be true of: see [status.Published].
+	LogFailing, CohortAlarms int
 	// tasks that take nothing until a person has acted, by who or what keeps them from it
 	HeldByHand, HeldApart, HeldRestored int
 	Files                               Files

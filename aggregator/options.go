@@ -217,6 +217,9 @@ type Options struct {
 	KeySchedule *keyset.Schedule
 	// Issuer is that of credentials, beside this aggregator. Required where reports show any.
 	Issuer Issuer
+	// Cohorts are what the log says of credentials, with the smallest number of which, and
+	// of Issuer's, batches are compared. Optional.
+	Cohorts Cohorts
 	// Signing has the service vouch for its HPKE keys, in lists and manifests, for
 	// recipes that name signing keys. Optional.
 	Signing *keyset.Signing

@@ -623,3 +623,78 @@ func TestFloodWithoutCredentials(t *testing.T) {
 		}
 	}
 }
+
+// saidOf is what a log says of every epoch, and why it fails.
+type saidOf struct {
+	said    status.Cohort
+	failing string
+}
+
+// Cohort implements [aggregator.Cohorts].
+func (x saidOf) Cohort([32]byte, uint64) status.Cohort { return x.said }
+
+// Published implements [aggregator.Cohorts].
+func (x saidOf) Published() *status.Published {
+	return &status.Published{Log: "log.example", Failing: x.failing, Epochs: []status.Cohort{x.said}}
+}
+
+// TestComparesWithTheLog: leader and helper each hold a batch of which more credentials were
+// shown in a round than any of leader, helper and attester say in the log that there are,
+// though their own issuer has given out enough; what the log has not said holds nothing up,
+// nor does a log that fails. What it says is in status, levels and reasons.
+func TestComparesWithTheLog(t *testing.T) {
+	few, enough, more := uint64(11), uint64(12), uint64(13)
+	for name, c := range map[string]struct {
+		of    saidOf
+		says  string // who is believed, where it is held
+		alarm string
+	}{
+		"the leader's issuer": {saidOf{said: status.Cohort{Leader: &few, Helper: &enough, Attester: &enough}}, "leader", ""},
+		"the helper's issuer": {saidOf{said: status.Cohort{Leader: &enough, Helper: &few, Attester: &enough}}, "helper", ""},
+		"the attester":        {saidOf{said: status.Cohort{Leader: &enough, Attester: &few}}, "attester", "11 devices were let ask for credentials, and the leader's owner says that its issuer has answered 12"},
+		"all, and as many":    {saidOf{said: status.Cohort{Leader: &enough, Helper: &more, Attester: &more}}, "", ""},
+		"nobody yet":          {saidOf{failing: "it is down"}, "", "the log log.example was found good last: never"},
+	} {
+		for _, at := range []dap.Role{dap.RoleLeader, dap.RoleHelper} {
+			t.Run(name+"/"+at.String(), func(t *testing.T) {
+				t.Parallel()
+				p := newCounted(t, setup{mode: dap.LeaderSelected})
+				if at == dap.RoleLeader {
+					p.leaderOpt.Cohorts = c.of
+				} else {
+					p.helperOpt.Cohorts = c.of
+				}
+				p.restart()
+				p.accept(p.crowd(12)...)
+				p.settled(12, nil)
+				location := p.ask(p.query()).header.Get("Location")
+				p.goOn()
+				s, levels := must(p.leader.Status(t.Context())), p.leader.Levels()
+				if at == dap.RoleHelper {
+					s, levels = must(p.helper.Status(t.Context())), p.helper.Levels()
+				}
+				task := &s.Tasks[0]
+				if s.Published == nil || s.Published.Log != "log.example" || levels.LogFailing > 0 != (c.of.failing != "") || levels.CohortAlarms > 0 != (c.says == "attester") {
+					t.Errorf("published %+v, levels %+v", s.Published, levels)
+				}
+				if reasons := fmt.Sprint(s.Reasons()); (c.alarm != "") != strings.Contains(reasons, "log") && c.says != "attester" || !strings.Contains(reasons, c.alarm) {
+					t.Errorf("reasons %s", reasons)
+				}
+				if c.says == "" {
+					if a := p.poll(location); a.status != http.StatusOK || len(a.body) == 0 || len(task.Held) > 0 {
+						t.Fatalf("collection: status %d, %d bytes; held %+v", a.status, len(a.body), task.Held)
+					}
+					return
+				}
+				p.waits(location)
+				if len(task.Held) != 1 || task.Held[0].Verdict != status.Forged || task.Held[0].Says != c.says || *task.Held[0].Devices != 11 || task.Counts.Collected != 0 {
+					t.Fatalf("held %+v, %d collected", task.Held, task.Counts.Collected)
+				}
+				if why := status.Why(task); len(why) == 0 || !strings.Contains(why[0].Blocks, c.says) || !strings.Contains(why[0].Blocks, "11: somebody makes them") ||
+					!strings.Contains(why[0].Do, "find out whether the "+c.says+" said too little") {
+					t.Errorf("why %+v", why)
+				}
+			})
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
 	"net/http"
 	"os"
@@ -49,6 +50,11 @@ type Issuer struct {
 	Manifests service.Path `toml:"manifests"`
 	// Recipe is a recipe of the deployment. Default: the first of tasks that counts devices.
 	Recipe service.Path `toml:"recipe"`
+	// Policy is the file that devices have, of the transparency log whose numbers of
+	// credentials batches are compared with, beside the issuer's own. Optional.
+	Policy service.Path `toml:"policy"`
+	// Anchors is the file of the owners whose word is taken there. Required together with it.
+	Anchors service.Path `toml:"anchors"`
 }
 
 func (i *Issuer) used() bool { return *i != (Issuer{}) }
@@ -58,6 +64,7 @@ func (a *Aggregator) validateIssuer() error {
 	var f Faults
 	if i := a.Issuer; i.used() {
 		f.If(i.Keys == "" || i.Manifests == "", "keys, manifests: both are required; starling key issuer makes keys, starling manifest new manifests")
+		f.If((i.Policy == "") != (i.Anchors == ""), "policy, anchors: both are required, or none: devices' policy of the log, and the owners whose word is taken there")
 		f.If(a.Engine == Postgres, "keys: an issuer is one process, and engine \"postgres\" is for many")
 	}
 	return f.All()
@@ -92,6 +99,11 @@ func (a *Aggregator) counting(recipes []*recipe.Recipe) (*recipe.Recipe, error) 
 	deployment, err := r.Deployment()
 	if err != nil {
 		return nil, err
+	}
+	if a.Issuer.Policy != "" && a.Issuer.Anchors != "" {
+		if _, _, _, err := a.Issuer.followable(r); err != nil {
+			return nil, err
+		}
 	}
 	for _, other := range recipes {
 		if id, err := other.Deployment(); other.Tokens != nil && (err != nil || id != deployment || other.Tokens.Key != r.Tokens.Key) {
@@ -148,6 +160,26 @@ func (d *manifestDir) of(epoch uint32) (found *ohttp.Manifest) {
 	return found
 }
 
+// all are those of all epochs, each of the highest revision.
+func (d *manifestDir) all() []*ohttp.Manifest {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	entries, err := os.ReadDir(d.dir)
+	if err != nil {
+		d.log.Error("the directory of manifests cannot be read", "error", err)
+	}
+	of := make(map[uint32]*ohttp.Manifest)
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), manifestSuffix) {
+			continue
+		}
+		if m := d.read(e); m != nil && (of[m.Epoch] == nil || m.Revision > of[m.Epoch].Revision) {
+			of[m.Epoch] = m
+		}
+	}
+	return slices.Collect(maps.Values(of))
+}
+
 func (d *manifestDir) read(e os.DirEntry) *ohttp.Manifest {
 	info, err := e.Info()
 	if err != nil {
@@ -178,7 +210,8 @@ func (d *manifestDir) read(e os.DirEntry) *ohttp.Manifest {
 // An openedIssuer has the directory of its keys open.
 type openedIssuer struct {
 	*issuer.Issuer
-	keys *disk.OSFS
+	keys     *disk.OSFS
+	followed *followed // nil where no log is followed
 }
 
 func (x *openedIssuer) Close() error {
@@ -218,7 +251,11 @@ func (a *Aggregator) openIssuer(r *recipe.Recipe, data disk.FS, log *slog.Logger
 	if err != nil {
 		return nil, errors.Join(err, keys.Close())
 	}
-	return &openedIssuer{x, keys}, nil
+	followed, err := a.follow(r, manifests, x.Count, data)
+	if err != nil {
+		return nil, errors.Join(err, x.Close(), keys.Close())
+	}
+	return &openedIssuer{x, keys, followed}, nil
 }
 
 // issued is an issuer as the aggregator beside it asks it.

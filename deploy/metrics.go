@@ -120,6 +120,10 @@ func gauges(role dap.Role, m *service.Metrics, limits aggregator.Limits, read fu
 			return float64(values[v](l))
 		})
 	}
+	gauge("starling_followed_log_failing", "Whether the transparency log that is followed fails, so that what it said before holds on: 1 or 0.",
+		func(l aggregator.Levels) float64 { return float64(l.LogFailing) })
+	gauge("starling_cohort_alarms", "Key epochs of which issuers have answered more devices than the attester let ask, of the newest 8.",
+		func(l aggregator.Levels) float64 { return float64(l.CohortAlarms) })
 	each("starling_held_tasks", "Tasks that take nothing until a person has acted: held, apart from the other aggregator's, or restored.", "why",
 		map[string]func(l aggregator.Levels) int{
 			"held":     func(l aggregator.Levels) int { return l.HeldByHand },

@@ -83,6 +83,9 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 	}
 	if o.issuer != nil {
 		shared.Issuer = issued{o.issuer}
+		if o.issuer.followed != nil {
+			shared.Cohorts = o.issuer.followed
+		}
 	}
 	if a.Role == dap.RoleLeader {
 		transport, err2 := a.Helper.transport(m.helper)
@@ -250,15 +253,18 @@ func (s *seat) live(ctx context.Context, log *slog.Logger, ready func()) error {
 	if o.token, err = newOperatorToken(o.files.data); err != nil {
 		return errors.Join(err, o.Close())
 	}
+	stop := func() {}
 	if o.issuer != nil {
-		retiring, stop := context.WithCancel(ctx)
-		defer stop()
+		retiring, cancel := context.WithCancel(ctx)
+		defer cancel()
 		go retires(retiring, o.issuer, log)
+		stop = o.issuer.followed.start(retiring, cancel, log)
 	}
 	s.running.Store(o)
 	ready()
 	err = s.config.ofStore(o.Run(ctx))
 	s.running.Store(nil)
+	stop()
 	s.requests.Lock() // those that are under way end before what they use is closed
 	defer s.requests.Unlock()
 	return errors.Join(err, removeOperatorToken(o.files.data), o.Close())

@@ -110,7 +110,7 @@ func New(ctx context.Context, opt Options) (*Helper, error) {
 		h.brings = newBrings(opt.Taskprov)
 		h.srv.Bring = h.bring
 	}
-	h.rates.Issuer, h.rates.Marks, h.rates.Observe = opt.Issuer, h.store, &h.opt.Observe
+	h.rates.Issuer, h.rates.Marks, h.rates.Observe, h.rates.Cohorts = opt.Issuer, h.store, &h.opt.Observe, opt.Cohorts
 	h.routes()
 	h.room = room.Room{FS: opt.FS, Free: max(0, opt.Limits.MinFree)}
 	h.lost = &lost.Room{FS: opt.FS, Newest: h.keys.Newest, Failpoints: opt.Failpoints}

@@ -25,6 +25,7 @@ type levels struct {
 func (h *Helper) Levels() aggregator.Levels {
 	out := aggregator.Levels{Used: h.party.Quota.Used(), InFlight: h.opt.Limits.InFlight - h.srv.Budget.Free(), DiskFree: -1, Held: h.holds.number(),
 		KeyAge: edge.KeyAge(h.Keys(), h.opt.Clock.Now())}
+	h.rates.Measure(&out)
 	if free, known := disk.Free(h.opt.FS); known {
 		out.DiskFree = free
 	}

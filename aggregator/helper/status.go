@@ -75,7 +75,7 @@ func (h *Helper) Standing(ctx context.Context) (*status.Status, error) {
 		return nil, err
 	}
 	return &status.Status{Role: "helper", NoRoom: room, Now: h.opt.Clock.Now().UTC(), Keys: h.Keys(), Lost: set, Clock: h.steady.Held(),
-		DataKeys: h.data.Missing(), NoiseKeys: noise, NoMarks: h.party.Unmarked(), Quotas: h.party.Quotas()}, nil
+		DataKeys: h.data.Missing(), NoiseKeys: noise, NoMarks: h.party.Unmarked(), Quotas: h.party.Quotas(), Published: h.rates.Published()}, nil
 }
 
 // progress tells the leader how far we are.

@@ -134,7 +134,7 @@ func New(ctx context.Context, opt Options) (_ *Leader, err error) {
 	}()
 	l.party, l.common = p, p.Common()
 	l.tasks, l.store, l.steady, l.book, l.keys, l.data, l.srv = p.Tasks, backend{p.Store, p.Leader}, p.Steady, p.Book, p.Keys, p.Data, p.Server
-	l.compared.Issuer, l.compared.Marks, l.compared.Observe = opt.Issuer, l.store, &l.opt.Observe
+	l.compared.Issuer, l.compared.Marks, l.compared.Observe, l.compared.Cohorts = opt.Issuer, l.store, &l.opt.Observe, opt.Cohorts
 	l.routes()
 	l.begun = l.steady.Now()
 	l.room = room.Room{FS: opt.FS, Free: max(0, opt.Limits.MinFree), Backlog: uint64(max(0, opt.Limits.MaxBacklog))}

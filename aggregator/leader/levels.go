@@ -122,6 +122,7 @@ func (l *Leader) Levels() aggregator.Levels {
 		KeyAge: edge.KeyAge(l.Keys(), l.opt.Clock.Now()), Peer: v.peer, Store: v.err, Files: v.files,
 		Used: l.party.Quota.Used(),
 	}
+	l.compared.Measure(&out)
 	watch.Held(&out, &l.permits)
 	if v.err == nil && time.Since(v.read) > party.Stale {
 		out.Store = fmt.Errorf("the store has not answered for %v", time.Since(v.read).Round(time.Second))

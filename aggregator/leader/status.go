@@ -113,7 +113,7 @@ func (l *Leader) Standing(ctx context.Context) (*status.Status, error) {
 		return nil, err
 	}
 	return &status.Status{Role: "leader", NoRoom: room, Now: l.opt.Clock.Now().UTC(), Keys: l.Keys(), Damaged: damaged, Lost: set, Clock: l.steady.Held(),
-		DataKeys: l.data.Missing(), NoiseKeys: noise, NoMarks: l.party.Unmarked(), Quotas: l.party.Quotas()}, nil
+		DataKeys: l.data.Missing(), NoiseKeys: noise, NoMarks: l.party.Unmarked(), Quotas: l.party.Quotas(), Published: l.compared.Published()}, nil
 }
 
 // taskStatus is the store's, with what is acknowledged and not named yet.

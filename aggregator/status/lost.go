@@ -38,6 +38,7 @@ func (s *Status) Reasons() []Reason {
 	}
 	rs = append(rs, s.quotas()...)
 	rs = append(rs, s.ofReplicas()...)
+	rs = append(rs, s.Published.reasons(s.Role)...)
 	for i := range s.DataKeys {
 		rs = append(rs, Reason{s.DataKeys[i].Why(),
 			"put " + s.DataKeys[i].File + " back into the record of the " + s.Role + ", from where it went, and start it again"})

@@ -46,6 +46,9 @@ type Status struct {
 	NoMarks bool `json:"no_marks,omitempty"`
 	// Quotas are what bounds the aggregator on a machine that it shares; none: nothing.
 	Quotas []Quota `json:"quotas,omitempty"`
+	// Published is what the transparency log says of how many devices have credentials; nil
+	// where it is not followed.
+	Published *Published `json:"published,omitempty"`
 	// Stopped says that the aggregator is not running, and that this was read of its store.
 	Stopped bool `json:"stopped,omitempty"`
 }
@@ -160,6 +163,9 @@ type Held struct {
 	Expected uint64  `json:"expected"`          // TooMany: at most, in that time, dummies included
 	Senders  uint64  `json:"senders,omitempty"` // TooFew: that the guarantee counts on
 	Devices  *uint64 `json:"devices,omitempty"` // that have credentials, where they are counted
+	// Says is who says that there are so many Devices: leader, helper or attester, in the
+	// log; empty for the issuer beside this aggregator.
+	Says string `json:"says,omitempty"`
 	// Reports and Expected are of the fullest round of the batch
 	OneRound bool    `json:"one_round,omitempty"`
 	Epsilon  float64 `json:"half_honest_epsilon,omitempty"` // left to the others if half of a batch is an attacker's; 0: not known
@@ -170,7 +176,15 @@ type Held struct {
 func (h Held) Why() string {
 	switch {
 	case h.Verdict == Forged:
-		return fmt.Sprintf("a batch is held: %d credentials were shown in a round, and this aggregator's issuer has given out %d: somebody makes them", h.Reports, *h.Devices)
+		said := "this aggregator's issuer has given out"
+		switch h.Says {
+		case "":
+		case "attester":
+			said = "as the log says the attester let ask"
+		default:
+			said = "as the log says the " + h.Says + "'s issuer has given out"
+		}
+		return fmt.Sprintf("a batch is held: %d credentials were shown in a round, and %s %d: somebody makes them", h.Reports, said, *h.Devices)
 	case h.Verdict == TooFew && h.Devices != nil && *h.Devices < h.Senders:
 		return fmt.Sprintf("a batch of %d reports is held: %d devices have credentials, and the guarantee counts on %d", h.Reports, *h.Devices, h.Senders)
 	case h.Verdict == TooFew:
@@ -194,6 +208,9 @@ func (h Held) Why() string {
 // do is what to do about it.
 func (h Held) do() string {
 	switch {
+	case h.Verdict == Forged && h.Says != "":
+		return "nothing of the task can be believed: find out whether the " + h.Says + " said too little, who has an issuer's key, or whether a register was put back; then publish " +
+			"the recipe anew, with new keys of the issuers (starling key issuer)"
 	case h.Verdict == Forged:
 		return "nothing of the task can be believed: find out who has the issuer's key, or whether its register was put back; then publish the recipe anew, " +
 			"with new keys of the issuers (starling key issuer)"

@@ -3,6 +3,7 @@ package status_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/starling-agg/starling/aggregator/status"
 )
@@ -57,5 +58,49 @@ func TestWhy(t *testing.T) {
 				t.Errorf("got %+v, want %q and %q first", got, c.blocks, c.do)
 			}
 		})
+	}
+}
+
+// TestPublished: of what the log says of credentials the smallest number counts, whoever
+// says it; issuers that have answered more devices than the attester let ask are an alarm;
+// and a log that fails says why, since when, and as of when it is believed.
+func TestPublished(t *testing.T) {
+	n := func(n uint64) *uint64 { return &n }
+	for name, c := range map[string]struct {
+		of    status.Cohort
+		least uint64
+		whose string // empty: nobody says anything
+		alarm string // empty: none
+	}{
+		"nobody":            {status.Cohort{}, 0, "", ""},
+		"the issuer":        {status.Cohort{Issued: n(7), Leader: n(7), Helper: n(8), Attester: n(9)}, 7, "issuer", ""},
+		"the helper":        {status.Cohort{Issued: n(7), Helper: n(6), Attester: n(9)}, 6, "helper", ""},
+		"the attester":      {status.Cohort{Issued: n(7), Leader: n(6), Attester: n(5)}, 5, "attester", "5 devices were let ask for credentials, and the issuer beside this aggregator has answered 7, and the leader's owner"},
+		"helper above":      {status.Cohort{Leader: n(5), Helper: n(6), Attester: n(5)}, 5, "leader", "and the helper's owner says that its issuer has answered 6"},
+		"no attester":       {status.Cohort{Issued: n(7), Leader: n(4)}, 4, "leader", ""},
+		"none at all, said": {status.Cohort{Leader: n(0), Attester: n(0)}, 0, "leader", ""},
+	} {
+		least, whose, ok := c.of.Devices()
+		if least != c.least || whose != c.whose || ok != (c.whose != "") {
+			t.Errorf("%s: %d of %q, %v", name, least, whose, ok)
+		}
+		alarm := c.of.Alarm()
+		if (alarm != "") != (c.alarm != "") || !strings.Contains(alarm, c.alarm) {
+			t.Errorf("%s: %q", name, alarm)
+		}
+		p := &status.Published{Log: "log.example", Epochs: []status.Cohort{{}, c.of}}
+		if got := p.Alarms() > 0; got != (c.alarm != "") {
+			t.Errorf("%s: alarms %v", name, got)
+		}
+	}
+	seen := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	s := &status.Status{Role: "leader", Published: &status.Published{Log: "log.example", Seen: seen, Failing: "it is down", FailingSince: seen.Add(time.Hour),
+		Epochs: []status.Cohort{{Epoch: 4, Leader: n(5)}}}}
+	if rs := s.Reasons(); len(rs) != 1 || !strings.Contains(rs[0].Blocks, "found good last: 2026-11-21T12:00:00Z, and fails since 2026-11-21T13:00:00Z: it is down") ||
+		!strings.Contains(rs[0].Do, "[issuer] of leader.toml") {
+		t.Errorf("%+v", rs)
+	}
+	if words := s.Published.Words(); words != "log.example as of 2026-11-21T12:00:00Z: of epoch 4 leader says 5, helper nothing, attester nothing" {
+		t.Error(words)
 	}
 }

@@ -222,6 +222,9 @@ func standingFound(s *status.Status) (all []finding) {
 	if len(s.Quotas) > 0 {
 		all = append(all, finding{Check: "quotas", OK: true, Found: status.QuotaWords(s.Quotas)})
 	}
+	if p := s.Published; p != nil && p.Failing == "" && p.Alarms() == 0 { // else it is among the reasons
+		all = append(all, finding{Check: "log", OK: true, Found: p.Words()})
+	}
 	if s.NoiseKeys != nil {
 		all = append(all, finding{Check: "data keys", OK: true, Found: s.NoiseKeys.Words()})
 	}

@@ -314,6 +314,9 @@ func writeStatus(w io.Writer, s *status.Status) {
 	if len(s.Quotas) > 0 {
 		fmt.Fprintf(w, "%s, quotas: %s\n", s.Role, status.QuotaWords(s.Quotas))
 	}
+	if s.Published != nil {
+		fmt.Fprintf(w, "%s, log: %s\n", s.Role, s.Published.Words())
+	}
 	if s.NoiseKeys != nil {
 		fmt.Fprintf(w, "%s, data keys: %s\n", s.Role, s.NoiseKeys.Words())
 	}

@@ -166,7 +166,9 @@ func (f *Follower) refresh(ctx context.Context) error {
 	}
 	var further func(old int64, c *tlog.Checkpoint) ([]tlog.Hash, error)
 	if f.o.Tiles != nil {
-		further = func(old int64, c *tlog.Checkpoint) ([]tlog.Hash, error) { return tlog.NewTree(c, f.o.Tiles(ctx)).Continue(old) }
+		further = func(old int64, c *tlog.Checkpoint) ([]tlog.Hash, error) {
+			return tlog.NewTree(c, f.o.Tiles(ctx)).Continue(old)
+		}
 	}
 	now := f.o.Now()
 	opened, next, err := x.Open(f.o.Policy, f.memory, now, further) // f.memory is written under fetching alone
@@ -250,12 +252,14 @@ func (f *Follower) State() (seen time.Time, why error, since time.Time) {
 	return f.seen, f.why, f.since
 }
 
-// Run refreshes until ctx ends, at once and then every so often; changed is told when the
-// log begins to fail, and with nil when it is good again.
-func (f *Follower) Run(ctx context.Context, every time.Duration, changed func(error)) {
+// Run refreshes until ctx ends, at once and then every so often, and gives up a turn after a
+// while; changed is told when the log begins to fail, and with nil when it is good again.
+func (f *Follower) Run(ctx context.Context, every, patience time.Duration, changed func(error)) {
 	failing := false
 	for t := time.NewTicker(every); ; {
-		err := f.Refresh(ctx)
+		turn, done := context.WithTimeout(ctx, patience)
+		err := f.Refresh(turn)
+		done()
 		if ctx.Err() == nil && (err != nil) != failing {
 			failing = err != nil
 			changed(err)

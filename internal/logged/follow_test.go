@@ -134,7 +134,9 @@ func TestFollow(t *testing.T) {
 		lie  func()
 		want error
 	}{
-		{"down", func() { w.fetch = func(context.Context) ([]byte, error) { return nil, &logged.StatusError{Path: "bundle", Status: 503} } }, nil},
+		{"down", func() {
+			w.fetch = func(context.Context) ([]byte, error) { return nil, &logged.StatusError{Path: "bundle", Status: 503} }
+		}, nil},
 		{"slow", func() {
 			w.fetch = func(ctx context.Context) ([]byte, error) {
 				go cancel() // while it is asked
@@ -258,4 +260,24 @@ func must[T any](v T, err error) T {
 		panic(err)
 	}
 	return v
+}
+
+// TestFollowOrigin: a policy may know several logs, and one of them is followed.
+func TestFollowOrigin(t *testing.T) {
+	w := follow(t)
+	other := tlogtest.New(t, "other.example")
+	var err error
+	if w.options.Policy, err = tlog.ReadPolicy(fmt.Appendf(nil, "log %s\nlog %s\nwitness w %s\nquorum w\n", w.log.Key.Key(), other.Key.Key(), w.witness.Key())); err != nil {
+		t.Fatal(err)
+	}
+	f := w.open()
+	other.Add(t, must(tlog.ReadEntry(w.log.Entries[0])))
+	w.show(other, w.places, []*tlog.Secret{w.witness})
+	if err := f.Refresh(t.Context()); !errors.Is(err, tlog.ErrOrigin) {
+		t.Errorf("another log: %v", err)
+	}
+	w.options.Origin = "third.example"
+	if _, err := logged.Follow(w.options); !errors.Is(err, tlog.ErrOrigin) {
+		t.Errorf("a log that the policy does not know: %v", err)
+	}
 }

@@ -34,7 +34,8 @@ func (e *Uncounted) Unwrap() error { return e.Err }
 // Rates compare what came of batches with what their recipes, and the issuer beside the
 // aggregator, predict. Safe for concurrent use.
 type Rates struct {
-	Issuer  aggregator.Issuer // nil where no task's reports show credentials
+	Issuer  aggregator.Issuer  // nil where no task's reports show credentials
+	Cohorts aggregator.Cohorts // nil where no log is followed
 	Marks   store.Spending
 	Observe *aggregator.Observer
 
@@ -55,24 +56,33 @@ func (x *Rates) Devices(t *task.Task, sel store.Selection) (*uint64, error) {
 	if t.Credentials == nil || t.Rate == nil { // else a batch is a round, or a slot of one
 		return nil, nil
 	}
-	n, err := x.issued(t, uint64(sel.Interval.Start)/t.Credentials.Units)
+	n, _, err := x.issued(t, uint64(sel.Interval.Start)/t.Credentials.Units)
 	return &n, err
 }
 
-// issued is how many devices have credentials of a round.
-func (x *Rates) issued(t *task.Task, round uint64) (n uint64, err error) {
+// issued is how many devices have credentials of a round: no more than the issuer has given
+// out, nor than any owner says in the log, and who says so where that is fewer. What the
+// log has not said yet is not waited for.
+func (x *Rates) issued(t *task.Task, round uint64) (n uint64, says string, err error) {
 	c := t.Credentials
 	if round > math.MaxUint64/c.Units {
-		return 0, &Uncounted{fmt.Errorf("round %d is after the end of time", round)}
+		return 0, "", &Uncounted{fmt.Errorf("round %d is after the end of time", round)}
 	}
 	_, epoch, err := c.Round(dap.Time(round*c.Units), t.Precision())
 	if err == nil {
 		n, err = x.Issuer.Issued(c.Deployment, epoch)
 	}
 	if err != nil {
-		return 0, &Uncounted{err}
+		return 0, "", &Uncounted{err}
 	}
-	return n, nil
+	if x.Cohorts != nil {
+		said := x.Cohorts.Cohort(c.Deployment, epoch)
+		said.Issued = &n
+		if least, whose, _ := said.Devices(); least < n {
+			return least, whose, nil
+		}
+	}
+	return n, "", nil
 }
 
 // Vouched asks issuer and store: how many devices there are, and whether in one of the
@@ -99,12 +109,12 @@ func (x *Rates) Vouched(ctx context.Context, t *task.Task, sel store.Selection) 
 		return v, err
 	}
 	for _, s := range spent {
-		n, err := x.issued(t, s.Round)
+		n, says, err := x.issued(t, s.Round)
 		if err != nil {
 			return v, err
 		}
 		if s.Marks > n {
-			v.forged = &status.Held{Verdict: status.Forged, Start: s.Round * c.Units, Duration: c.Units, Reports: s.Marks, Devices: &n}
+			v.forged = &status.Held{Verdict: status.Forged, Start: s.Round * c.Units, Duration: c.Units, Reports: s.Marks, Devices: &n, Says: says}
 			break
 		}
 	}
@@ -172,6 +182,24 @@ func (x *Rates) Note(id dap.TaskID, rate *status.Rate) {
 	x.last[id] = rate
 	x.mu.Unlock()
 	x.Observe.Judged(rate.Verdict)
+}
+
+// Published is what the log says of credentials; nil where none is followed.
+func (x *Rates) Published() *status.Published {
+	if x.Cohorts == nil {
+		return nil
+	}
+	return x.Cohorts.Published()
+}
+
+// Measure sets what levels say of the log.
+func (x *Rates) Measure(l *aggregator.Levels) {
+	if p := x.Published(); p != nil {
+		l.CohortAlarms = p.Alarms()
+		if p.Failing != "" {
+			l.LogFailing = 1
+		}
+	}
 }
 
 // Last is the last batch of a task that was compared in this life; nil if there was none.
