@@ -133,7 +133,7 @@ func (x *followed) cohort(epoch uint32) status.Cohort {
 
 // Published implements [aggregator.Cohorts].
 func (x *followed) Published() *status.Published {
-	seen, why, since := x.State()
+	seen, since, why := x.State()
 	p := &status.Published{Log: x.origin, Seen: seen}
 	if why != nil {
 		p.Failing, p.FailingSince = cmp.Or(why.Error(), "it fails"), since

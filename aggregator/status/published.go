@@ -11,7 +11,7 @@ import (
 // aggregator follows it.
 type Published struct {
 	Log string `json:"log"` // its name
-	// Seen is when it was found good last; zero: never. What it said then holds on.
+	// Seen is when it was found good last; zero: never. Its word of then holds on.
 	Seen time.Time `json:"seen,omitzero"`
 	// Failing is why nothing good came since, from when on: it is down or slow, or lies.
 	Failing      string    `json:"failing,omitempty"`

@@ -244,12 +244,12 @@ func (f *Follower) Epochs() []uint32 {
 	return list
 }
 
-// State says when a bundle was found good last (zero: never), and why none was since, and
-// since when; nil where the last was.
-func (f *Follower) State() (seen time.Time, why error, since time.Time) {
+// State says when a bundle was found good last (zero: never), and since when none was, and
+// why; nil where the last was good.
+func (f *Follower) State() (seen, since time.Time, why error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.seen, f.why, f.since
+	return f.seen, f.since, f.why
 }
 
 // Run refreshes until ctx ends, at once and then every so often, and gives up a turn after a

@@ -105,7 +105,7 @@ func (w *followed) show(log *tlogtest.Log, places []int64, witnesses []*tlog.Sec
 func TestFollow(t *testing.T) {
 	w := follow(t)
 	f := w.open()
-	if seen, why, _ := f.State(); !seen.IsZero() || why != nil || len(f.Said(w.manifest.Epoch)) != 0 {
+	if seen, _, why := f.State(); !seen.IsZero() || why != nil || len(f.Said(w.manifest.Epoch)) != 0 {
 		t.Fatalf("seen %v, %v, before anything was fetched", seen, why)
 	}
 	honest := []*tlog.Secret{w.witness}
@@ -184,7 +184,7 @@ func TestFollow(t *testing.T) {
 			if got := x.Said(w.manifest.Epoch); !maps.Equal(got, said) {
 				t.Errorf("%s%s: said %v", c.name, name, got)
 			}
-			seen, why, since := x.State()
+			seen, since, why := x.State()
 			if !seen.Equal(first) || x == f && (why == nil || !since.Equal(failing)) {
 				t.Errorf("%s%s: seen %v, failing since %v: %v", c.name, name, seen, since, why)
 			}
@@ -202,7 +202,7 @@ func TestFollow(t *testing.T) {
 	if got := w.open().Said(w.manifest.Epoch); !maps.Equal(got, said) || !maps.Equal(f.Said(w.manifest.Epoch), said) {
 		t.Errorf("said %v", got)
 	}
-	if seen, why, _ := f.State(); why != nil || !seen.Equal(w.now) {
+	if seen, _, why := f.State(); why != nil || !seen.Equal(w.now) {
 		t.Errorf("good again: seen %v, %v", seen, why)
 	}
 	if got := f.Epochs(); !slices.Equal(got, []uint32{w.manifest.Epoch}) {

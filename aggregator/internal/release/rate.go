@@ -61,8 +61,8 @@ func (x *Rates) Devices(t *task.Task, sel store.Selection) (*uint64, error) {
 }
 
 // issued is how many devices have credentials of a round: no more than the issuer has given
-// out, nor than any owner says in the log, and who says so where that is fewer. What the
-// log has not said yet is not waited for.
+// out, nor than any owner says in the log, and who says so where that is fewer. No owner is
+// waited for.
 func (x *Rates) issued(t *task.Task, round uint64) (n uint64, says string, err error) {
 	c := t.Credentials
 	if round > math.MaxUint64/c.Units {
