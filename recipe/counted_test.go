@@ -1,6 +1,7 @@
 package recipe_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -163,15 +164,25 @@ func TestCountedThin(t *testing.T) {
 }
 
 // TestCountedTargeting: how many have the attributes that a recipe asks for is in no
-// credential.
+// credential: leader and helper log it, or it is the author's word.
 func TestCountedTargeting(t *testing.T) {
 	r := tossing(t)
 	r.Targeting = targeted().Targeting
+	h, err := r.Targeting.Census().Hash()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Targeting.Certificate.Entry = h
 	if err := r.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.Conditions(); len(got) != 1 || !strings.Contains(got[0], "have the attributes") {
-		t.Errorf("%q", got)
+	const logged = "at least 50001 devices have the attributes that it asks for, as leader and helper have both logged"
+	if got := r.Conditions(); len(got) != 0 || !slices.Contains(r.Assumptions(1, 1), logged) {
+		t.Errorf("%q, %q", got, r.Assumptions(1, 1))
+	}
+	r.Log, r.Tokens = nil, nil
+	if got := r.Conditions(); len(got) != 2 || !strings.Contains(got[1], "have the attributes") || slices.Contains(r.Assumptions(1, 1), logged) {
+		t.Errorf("without a log: %q", got)
 	}
 }
 

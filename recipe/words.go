@@ -34,7 +34,7 @@ func (r *Recipe) said() []string {
 			r.Threshold(), r.MinBatch))
 		list = append(list, reports...)
 	}
-	if t := r.Targeting; t != nil {
+	if t := r.Targeting; t != nil && r.Log == nil { // else the device looks it up
 		list = append(list, fmt.Sprintf("at least %d devices have the attributes that it asks for, as entry %x of a log is to show",
 			t.Certificate.LowerBound, t.Certificate.Entry[:4]))
 	}
@@ -62,6 +62,9 @@ func (r *Recipe) Assumptions(honest int, rounds uint32) []string {
 	}
 	if ok, _ := r.Counted(); ok {
 		list = append(list, r.counts())
+	}
+	if t := r.Targeting; t != nil && r.Log != nil {
+		list = append(list, fmt.Sprintf("at least %d devices have the attributes that it asks for, as leader and helper have both logged", t.Certificate.LowerBound))
 	}
 	if r.Randomized() {
 		return append(list, "the leader and the helper do not put their shares together")

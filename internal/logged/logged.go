@@ -198,7 +198,7 @@ func (j Judge) statement(e tlog.Entry) (tlog.Claim, error) {
 		if err != nil {
 			return c, fmt.Errorf("%w: %w", ErrContent, err)
 		}
-		// Who may say it to whom the recipe decides that asks by it.
+		// Whose word a device wants is for the recipe that asks by it.
 		c.About = about(e.Kind, s.Deployment[:], h[:], root[:])
 		return c, nil
 	}
