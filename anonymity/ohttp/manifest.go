@@ -164,6 +164,9 @@ func (r *Roots) list() []struct {
 var (
 	// ErrManifest: malformed, or not to be used now.
 	ErrManifest = errors.New("ohttp: bad manifest")
+	// ErrLater is beside ErrManifest where the manifest is of a later version, or has an
+	// extension that this one does not know: it is not used, and says nothing of its maker.
+	ErrLater = errors.New("it needs a later version of this software")
 	// ErrUnsigned: not signed by leader, helper and gateway, each by the key that the
 	// recipe names.
 	ErrUnsigned = errors.New("ohttp: the manifest is not signed by all three")
@@ -476,6 +479,9 @@ func (m *Manifest) code(c *wire.Coder) {
 }
 
 func (m *Manifest) codeBody(c *wire.Coder) {
+	if b := c.Bytes(); !c.Writing() && later(b) {
+		c.Abort(fmt.Errorf("%w: %w: version %c", ErrManifest, ErrLater, b[len(manifestMagic)-1]))
+	}
 	c.Const(manifestMagic, "not a starling manifest of version 3")
 	c.Fixed(m.Deployment[:], "deployment")
 	c.Uint32(&m.Epoch, "epoch")
@@ -512,18 +518,26 @@ func (m *Manifest) codeBody(c *wire.Coder) {
 		switch c.Uint16(&kind, "extension"); {
 		case c.Err() != nil:
 		case kind == extensionWitnesses:
-			c.Fail("the extension \"witnesses\" needs a later version of this software")
+			c.Abort(fmt.Errorf("%w: the extension \"witnesses\": %w", ErrManifest, ErrLater))
+		case kind > extensionWitnesses:
+			c.Abort(fmt.Errorf("%w: unknown extension %d: %w", ErrManifest, kind, ErrLater))
 		case kind != extensionIssuers:
-			c.Fail(fmt.Sprintf("unknown extension %d", kind))
+			c.Fail("extension 0")
 		}
 		if m.Issuers == nil {
 			m.Issuers = new(Issuers)
 		}
 		c.Nested16("issuers", func() { m.Issuers.code(c) })
 		if !c.Writing() && c.More() {
-			c.Fail("an extension behind that of the highest type that is known")
+			c.Abort(fmt.Errorf("%w: an extension behind that of the highest type that is known: %w", ErrManifest, ErrLater))
 		}
 	})
+}
+
+// later says whether bytes begin as a manifest of a later version does.
+func later(b []byte) bool {
+	last := len(manifestMagic) - 1
+	return len(b) > last && string(b[:last]) == manifestMagic[:last] && b[last] > manifestMagic[last] && b[last] <= '9'
 }
 
 func (x *Issuers) code(c *wire.Coder) {

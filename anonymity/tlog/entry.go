@@ -52,8 +52,13 @@ type Entry struct {
 	Body []byte // 1 to [MaxBody] bytes, as the kind has it
 }
 
-// ErrEntry: malformed.
-var ErrEntry = errors.New("tlog: malformed entry")
+// Errors of an entry, to branch on with errors.Is.
+var (
+	// ErrEntry: malformed.
+	ErrEntry = errors.New("tlog: malformed entry")
+	// ErrLater: of a later version of entries, of which this build knows nothing.
+	ErrLater = errors.New("tlog: an entry of a later version")
+)
 
 const (
 	entryVersion = 1
@@ -76,10 +81,14 @@ func (e *Entry) code(c *wire.Coder) {
 // body<1..61440> behind 32 bits of length. It fails with [ErrEntry].
 func (e *Entry) Append(dst []byte) ([]byte, error) { return wire.Append(dst, ErrEntry, e.code) }
 
-// ReadEntry reads exactly one entry, and copies what it keeps. It fails with [ErrEntry].
+// ReadEntry reads exactly one entry, and copies what it keeps. It fails with [ErrEntry], and
+// with [ErrLater] where nothing of it but its place can be known.
 func ReadEntry(b []byte) (e Entry, err error) {
 	if len(b) > MaxEntry {
 		return e, fmt.Errorf("%w: longer than %d bytes", ErrEntry, MaxEntry)
+	}
+	if len(b) > 1 && b[0] > entryVersion {
+		return e, fmt.Errorf("%w: %d", ErrLater, b[0])
 	}
 	err = wire.Read(bytes.Clone(b), ErrEntry, e.code)
 	return e, err

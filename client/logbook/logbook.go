@@ -344,9 +344,17 @@ func (l *Logbook) Manifest(context.Context) (*ohttp.Manifest, error) {
 		}
 	}
 	if found == nil {
-		return nil, fmt.Errorf("%w: of deployment %s, which holds %d of others or other times", ErrNoManifest, hex.EncodeToString(l.deployment[:4]), len(h.content.Manifests))
+		return nil, fmt.Errorf("%w: of deployment %s, which holds %d of others or other times%s", ErrNoManifest, hex.EncodeToString(l.deployment[:4]), len(h.content.Manifests), h.skipped())
 	}
 	return found, nil
+}
+
+// skipped says that what is missing may be there for a later version.
+func (h *held) skipped() string {
+	if n := h.content.Skipped; n > 0 {
+		return fmt.Sprintf(", and %d entries for a later version of this software", n)
+	}
+	return ""
 }
 
 func after(a, b *ohttp.Manifest) bool {
@@ -397,7 +405,7 @@ func (l *Logbook) Holds(id recipe.ID) error {
 		return err
 	}
 	if _, ok := h.content.Recipes[id]; !ok {
-		return fmt.Errorf("%w %s", ErrNotHeld, hex.EncodeToString(id[:8]))
+		return fmt.Errorf("%w %s%s", ErrNotHeld, hex.EncodeToString(id[:8]), h.skipped())
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -218,6 +219,39 @@ func TestHolds(t *testing.T) {
 	w.now = w.now.Add(-30 * time.Hour)
 	if err := l.Holds(w.id()); !errors.Is(err, tlog.ErrClock) {
 		t.Errorf("a clock that was put back: %v", err)
+	}
+}
+
+// TestLater: entries that a later version knows stop no device, which takes what it knows and
+// says of what it misses that there is more.
+func TestLater(t *testing.T) {
+	w := newWorld(t)
+	next := w.trio.RecipeFile()
+	next[0]++
+	w.add(w.trio.Say(tlog.KindRecipe, signed.Leader, next))
+	w.add(tlog.Entry{Kind: 99, Body: []byte("x")})
+	w.add(w.trio.Say(tlog.KindRecipe, signed.Leader, w.trio.RecipeFile()))
+	w.places = append(w.places, w.log.Append(t, []byte("\x02 as later versions have entries")))
+	w.show(w.now)
+	l := w.open()
+	w.refresh(l)
+	if err := l.Holds(w.id()); err != nil {
+		t.Error(err)
+	}
+	for name, err := range map[string]error{"a recipe": l.Holds(recipe.ID{1}), "a manifest": func() error { _, err := l.Manifest(t.Context()); return err }()} {
+		if !errors.Is(err, logbook.ErrNotHeld) && !errors.Is(err, logbook.ErrNoManifest) || !strings.Contains(err.Error(), "3 entries for a later version") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// What is no entry at all, of no version, is refused.
+	held := w.places
+	for _, b := range []string{"\x00\x02", "\x01", "\x02"} {
+		w.places = append(slices.Clone(held), w.log.Append(t, []byte(b)))
+		w.now = w.now.Add(time.Hour)
+		w.show(w.now)
+		if err := l.Refresh(t.Context()); !errors.Is(err, tlog.ErrBundle) {
+			t.Errorf("%q: %v", b, err)
+		}
 	}
 }
 

@@ -23,6 +23,8 @@ var (
 	ErrContent = errors.New("logged: the entry does not hold what its kind has")
 	// ErrKind: the kind is not known.
 	ErrKind = errors.New("logged: unknown kind of entry")
+	// ErrLater is beside ErrContent where the body is of a later version of what the kind has.
+	ErrLater = errors.New("logged: of a later version")
 )
 
 // A Judge knows the owners who may have something logged. Safe for concurrent use.
@@ -73,6 +75,9 @@ func (j Judge) manifest(e tlog.Entry) (*ohttp.Manifest, tlog.Claim, error) {
 		return nil, tlog.Claim{}, fmt.Errorf("%w: %w", of, err)
 	}
 	m, err := ohttp.ReadManifest(e.Body)
+	if errors.Is(err, ohttp.ErrLater) {
+		err = fmt.Errorf("%w: %w", ErrLater, err)
+	}
 	if err != nil {
 		return bad(ErrContent, err)
 	}
@@ -213,15 +218,21 @@ func (j Judge) statement(e tlog.Entry) (tlog.Claim, error) {
 // censusHash is the hash of the census that a statement has.
 func censusHash(s *tlog.Statement) (recipe.Hash, error) {
 	x, err := recipe.ReadCensus(s.Content)
+	if errors.As(err, new(*recipe.UnknownError)) {
+		err = fmt.Errorf("%w: %w", ErrLater, err)
+	}
 	if err != nil {
 		return recipe.Hash{}, err
 	}
 	return x.Hash()
 }
 
-// recipe completes the claim of a recipe.
+// recipe completes the claim of a recipe, whose author has signed it.
 func (j Judge) recipe(s *tlog.Statement, c *tlog.Claim) error {
 	r, id, err := readRecipe(s.Content)
+	if errors.As(err, new(*recipe.UnknownError)) {
+		err = fmt.Errorf("%w: %w", ErrLater, err)
+	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrContent, err)
 	}
@@ -291,19 +302,28 @@ type Content struct {
 	Censuses int
 	// KeyLists and Releases count those that hold.
 	KeyLists, Releases int
-	// Skipped are entries of kinds that a later version knows.
+	// Skipped are entries that a later version knows: of another kind, or of another version
+	// of a kind.
 	Skipped int
 }
 
 // Read verifies the owners' signatures of all entries that hold. An entry that its owners
 // have not signed, or two about the same, are refused with [ErrAuthor], [ErrContent] or
 // [tlog.ErrDuplicate]: the log should have taken neither, so nothing in the bundle is used.
+//
+// An entry that a later version knows is skipped, or each new version of one recipe would
+// stop all older devices of the deployment. It is never used, and stands in nobody's way: it
+// is about nothing, so that it neither fills the place of an entry that is known nor lets a
+// second one through. Whoever wraps something in a version that is not known so gains
+// no more than by logging nothing; what owners sign apart from its version (a recipe's
+// statement) must be signed all the same. Two entries about the same, one of each version,
+// would show old and new devices different things: both stand in the log for all to see.
 func (j Judge) Read(entries []tlog.Placed) (*Content, error) {
 	x := &Content{Recipes: make(map[recipe.ID][]byte), cohorts: make(map[cohort]uint64), censuses: make(map[census]bool)}
 	seen := make(map[[32]byte]int64)
 	for _, p := range entries {
 		c, err := j.Claim(p.Entry)
-		if errors.Is(err, ErrKind) {
+		if errors.Is(err, ErrKind) || errors.Is(err, ErrLater) {
 			x.Skipped++
 			continue
 		}

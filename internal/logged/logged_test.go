@@ -210,6 +210,99 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// later are entries that a later version of this software could make.
+func later(t *testing.T, x *loggedtest.Trio) map[string]tlog.Entry {
+	t.Helper()
+	next := x.RecipeFile()
+	next[0]++
+	alone, certificate, err := recipe.SplitFile(x.RecipeFile())
+	if err != nil || len(certificate) > 0 {
+		t.Fatal(err)
+	}
+	// The extensions are the last of a recipe, those here of ServerKeys and more: one of a type
+	// that nobody has goes behind them.
+	r, err := recipe.Read(alone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.ServerKeys, r.Relay, r.Rounds = nil, nil, nil
+	bare, err := r.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	extended := slices.Clone(alone)
+	n := len(alone) - len(bare) + 5
+	copy(extended[len(bare)-2:], []byte{byte(n >> 8), byte(n)})
+	extended = append(extended, 0x7f, 0xff, 0, 1, 0)
+	manifest := x.Manifest(nil)
+	version := slices.Clone(manifest.Body)
+	version[len("starling manifest v")]++
+	// Extensions of a manifest stand before three signatures of 209 bytes.
+	at := len(manifest.Body) - 3*209 - 2
+	more := slices.Concat(manifest.Body[:at-2], []byte{0, 5, 0, 3, 0, 1, 0}, manifest.Body[at:])
+	return map[string]tlog.Entry{
+		"a kind":                  {Kind: 99, Body: []byte("x")},
+		"an entry":                {}, // as a bundle gives it
+		"a recipe":                x.Say(tlog.KindRecipe, signed.Leader, next),
+		"an extended recipe":      x.Say(tlog.KindRecipe, signed.Leader, extended),
+		"a manifest":              {Kind: tlog.KindManifest, Body: version},
+		"a manifest's extension":  {Kind: tlog.KindManifest, Body: more},
+		"what only looks like it": {Kind: tlog.KindManifest, Body: []byte("starling manifest v9")},
+	}
+}
+
+// TestLater: what a later version knows is skipped, and stands in nobody's way: what is known
+// beside it holds, a second one is refused as ever, and so is what nobody signed where that can
+// be seen.
+func TestLater(t *testing.T) {
+	x := loggedtest.New(t, "")
+	j := judge(t, x)
+	stranger := loggedtest.New(t, "")
+	known := []tlog.Entry{x.Say(tlog.KindRecipe, signed.Helper, x.RecipeFile()), x.Manifest(nil)}
+	read := func(entries ...tlog.Entry) (*Content, error) {
+		var placed []tlog.Placed
+		for i, e := range entries {
+			placed = append(placed, tlog.Placed{Index: int64(i), Entry: e})
+		}
+		return j.Read(placed)
+	}
+	all := []tlog.Entry{}
+	for name, e := range later(t, x) {
+		if _, err := j.Claim(e); !errors.Is(err, ErrKind) && !errors.Is(err, ErrLater) {
+			t.Errorf("%s: %v", name, err) // so that no log takes it that cannot judge it
+		}
+		all = append(all, e, e) // and twice
+		for _, order := range [][]tlog.Entry{slices.Concat([]tlog.Entry{e}, known), slices.Concat(known, []tlog.Entry{e})} {
+			got, err := read(order...)
+			if err != nil || len(got.Recipes) != 1 || len(got.Manifests) != 1 || got.Skipped != 1 {
+				t.Errorf("%s: %+v, %v", name, got, err)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		more tlog.Entry
+		want error
+	}{
+		"a second manifest":                {x.Manifest(nil), tlog.ErrDuplicate},
+		"a stranger's manifest":            {stranger.Manifest(nil), ErrAuthor},
+		"a stranger's recipe":              {stranger.Say(tlog.KindRecipe, signed.Leader, stranger.RecipeFile()), ErrAuthor},
+		"a stranger's, of a version":       {later(t, stranger)["a recipe"], ErrAuthor},
+		"a stranger's, extended":           {later(t, stranger)["an extended recipe"], ErrAuthor},
+		"text for a recipe":                {x.Say(tlog.KindRecipe, signed.Leader, []byte("~")), ErrContent},
+		"half a recipe":                    {x.Say(tlog.KindRecipe, signed.Leader, x.RecipeFile()[:9]), ErrContent},
+		"a manifest of an earlier version": {tlog.Entry{Kind: tlog.KindManifest, Body: []byte("starling manifest v2")}, ErrContent},
+		"half a manifest":                  {tlog.Entry{Kind: tlog.KindManifest, Body: known[1].Body[:200]}, ErrContent},
+		"a manifest of no version":         {tlog.Entry{Kind: tlog.KindManifest, Body: []byte("starling manifest vX")}, ErrContent},
+	} {
+		if got, err := read(slices.Concat(all, known, []tlog.Entry{c.more})...); !errors.Is(err, c.want) || got != nil {
+			t.Errorf("%s beside what is skipped: %v", name, err)
+		}
+	}
+	if got, err := read(slices.Concat(all, known)...); err != nil || got.Skipped != len(all) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 func cohortOf(t *testing.T, role signed.Role, epoch uint32, devices uint64) []byte {
 	t.Helper()
 	b, err := (&tlog.Cohort{Role: role, Epoch: epoch, Devices: devices}).Append(nil)

@@ -56,6 +56,12 @@ func (l *Log) Add(t testing.TB, e tlog.Entry) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return l.Append(t, b)
+}
+
+// Append appends an entry of any bytes and returns its place.
+func (l *Log) Append(t testing.TB, b []byte) int64 {
+	t.Helper()
 	more, err := merkle.StoredHashes(l.Size(), b, l)
 	if err != nil {
 		t.Fatal(err)
