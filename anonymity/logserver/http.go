@@ -180,7 +180,7 @@ func (s *Server) serveAdd(w http.ResponseWriter, r *http.Request) {
 		status int
 		word   string
 	}{
-		{ErrJudged, http.StatusForbidden, judged}, {tlog.ErrEntry, http.StatusBadRequest, malformed}, {tlog.ErrDuplicate, http.StatusConflict, duplicate},
+		{ErrJudged, http.StatusForbidden, judged}, {tlog.ErrEntry, http.StatusBadRequest, malformed}, {tlog.ErrLater, http.StatusBadRequest, malformed}, {tlog.ErrDuplicate, http.StatusConflict, duplicate},
 		{tlog.ErrWithdrawal, http.StatusConflict, withdrawn}, {ErrTime, http.StatusForbidden, otherTime}, {ErrFull, http.StatusInsufficientStorage, full},
 		{ErrRate, http.StatusTooManyRequests, rate},
 	} {

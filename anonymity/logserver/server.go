@@ -59,8 +59,12 @@ type front struct {
 	at     time.Time // at which it was shown
 	tree   *store    // a view
 	bundle []byte    // nil: none
-	begin  time.Time // of the bundle's period
-	holds  int       // entries in the bundle
+	// Of the bundle: when it was shown first, the place of its set of entries, and when its
+	// period begins.
+	bundled time.Time
+	active  int64
+	begin   time.Time
+	holds   int // entries in the bundle
 }
 
 // New opens a log and reads all of it. It fails with *[StateError] where what is there
@@ -88,6 +92,13 @@ func New(o Options) (*Server, error) {
 		}
 	}
 	if len(x.note) > 0 {
+		c, err := tlog.TextOf(x.note)
+		if err == nil && s.record.add(c.Size, o.Now()) { // that of the bundle that it begins with
+			err = s.record.save(&s.o)
+		}
+		if err != nil {
+			return nil, errors.Join(err, st.close())
+		}
 		if err := s.show(x.note, o.Now()); err != nil {
 			return nil, errors.Join(err, st.close())
 		}
@@ -240,10 +251,10 @@ func (s *Server) publish(ctx context.Context) error {
 	if err := s.o.Failpoints.Hit(failBeforeShown); err != nil {
 		return err
 	}
+	// The bundle's size is on the disk before anybody has it, or a device that had it could not go on from it.
 	next := shown{note: note, sizes: s.record.sizes}
-	if s.now != nil && s.now.bundle != nil && s.now.c.Size < c.Size && !slices.Contains(next.sizes, s.now.c.Size) {
-		next.sizes = append(slices.Clone(next.sizes), s.now.c.Size)
-		next.sizes = next.sizes[max(0, len(next.sizes)-tlog.MaxSteps):]
+	if now := s.o.Now(); !s.keeps(tree, now) {
+		next.add(c.Size, now)
 	}
 	if err := next.save(&s.o); err != nil {
 		return fmt.Errorf("logserver: keep what is shown: %w", err)
@@ -266,7 +277,9 @@ func (s *Server) show(note []byte, now time.Time) error {
 	tree := s.store.first(c.Size)
 	s.mu.Unlock()
 	f := &front{note: note, c: *c, at: now, tree: tree}
-	if err = s.bundle(f); err != nil {
+	if s.keeps(tree, now) {
+		f.bundle, f.begin, f.holds, f.active, f.bundled = s.now.bundle, s.now.begin, s.now.holds, s.now.active, s.now.bundled
+	} else if err = s.bundle(f); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -275,17 +288,35 @@ func (s *Server) show(note []byte, now time.Time) error {
 	return nil
 }
 
+// keeps says whether the bundle that is shown stays: it is of the last set of entries, and
+// signed not long ago. So all who fetch in one period have the same bytes, and a log that grows
+// by an entry every few seconds does not push out the sizes that devices know.
+func (s *Server) keeps(tree *store, now time.Time) bool {
+	f := s.now
+	if f == nil || f.bundle == nil || now.Sub(f.bundled) >= tlog.MaxAge/4 || now.Before(f.bundled) {
+		return false
+	}
+	n := len(tree.actives)
+	return n > 0 && tree.actives[n-1] == f.active
+}
+
 // bundle makes the bundle of the last active set that a checkpoint is over.
 func (s *Server) bundle(f *front) error {
 	active, i, err := f.tree.active()
 	if err != nil || active == nil {
 		return err
 	}
-	b, err := tlog.MakeBundle(f.note, f.c.Size, s.record.sizes, append(slices.Clone(active.Entries), i), f.tree.entry, f.tree)
+	var sizes []int64
+	for _, x := range s.record.sizes {
+		if x.size < f.c.Size {
+			sizes = append(sizes, x.size)
+		}
+	}
+	b, err := tlog.MakeBundle(f.note, f.c.Size, sizes, append(slices.Clone(active.Entries), i), f.tree.entry, f.tree)
 	if err != nil {
 		return err
 	}
-	f.begin, f.holds = active.Begin, len(active.Entries)
+	f.begin, f.holds, f.active, f.bundled = active.Begin, len(active.Entries), i, f.at
 	f.bundle, err = b.Append(nil)
 	return err
 }

@@ -225,6 +225,72 @@ func TestRefused(t *testing.T) {
 	})
 }
 
+// TestBundleStays: in one period all have the same bytes, whatever is logged meanwhile, and each
+// size under which a bundle was shown is one from which the next go on, over restarts.
+func TestBundleStays(t *testing.T) {
+	in(t, func(t *testing.T, b *bench) {
+		b.o.Period, b.o.Interval, b.o.Republish = 24*time.Hour, time.Second, time.Hour
+		b.mustRun()
+		defer func() { b.stop() }()
+		var sizes []int64
+		number := 0
+		look := func() []byte {
+			time.Sleep(time.Minute)
+			file := b.get("bundle").Body.Bytes()
+			x, err := tlog.ReadBundle(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var steps []int64
+			for _, s := range x.Steps {
+				steps = append(steps, s.Size)
+			}
+			c, err := tlog.TextOf(x.Note)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if known := slices.Index(sizes, c.Size); known < 0 {
+				sizes = append(sizes, c.Size)
+			}
+			if want := sizes[:len(sizes)-1]; !slices.Equal(steps, want) {
+				t.Fatalf("it goes on from %v, want %v", steps, want)
+			}
+			return file
+		}
+		add := func() {
+			number++
+			if _, refused := b.add(entry(t, fmt.Sprintf("e%d", number), 1)); refused != "" {
+				t.Fatal(refused)
+			}
+		}
+		for day := range 3 {
+			first := look()
+			for range 5 {
+				add()
+				if !bytes.Equal(look(), first) {
+					t.Errorf("day %d: the bundle changes within its period", day)
+				}
+			}
+			if b.checkpoint().Size < sizes[len(sizes)-1]+5 {
+				t.Error("the checkpoint does not go on")
+			}
+			b.stop()
+			b.mustRun()
+			restarted := look()
+			time.Sleep(5 * time.Hour)
+			if !bytes.Equal(look(), restarted) {
+				t.Errorf("day %d: the bundle changes within its period, after a restart", day)
+			}
+			add()
+			time.Sleep(2 * time.Hour) // it is signed anew before it is too old
+			if again := look(); bytes.Equal(again, restarted) {
+				t.Errorf("day %d: the bundle is as old as its period", day)
+			}
+			time.Sleep(17 * time.Hour)
+		}
+	})
+}
+
 // TestWithdrawn: what its owner withdraws is gone from the bundle with the next period, and
 // does not come back.
 func TestWithdrawn(t *testing.T) {

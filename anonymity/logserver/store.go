@@ -20,7 +20,7 @@ import (
 const (
 	entriesFile = "entries.log"
 	shownFile   = "shown"
-	shownMagic  = "starling log shown v1\n"
+	shownMagic  = "starling log shown v2\n"
 	maxShown    = tlog.MaxNote + 16<<10
 )
 
@@ -187,17 +187,33 @@ func (s *store) close() error { return errors.Join(s.log.Close(), s.file.Close()
 // shown is what the log has shown last.
 type shown struct {
 	note  []byte
-	sizes []int64 // of the bundles before, rising
+	sizes []shownSize // of bundles, rising, as tlog.Thin leaves them
+}
+
+// A shownSize is that of a tree under which a bundle was shown first at a time.
+type shownSize struct {
+	size int64
+	at   time.Time
 }
 
 func (x *shown) code(c *wire.Coder) {
-	c.Const(shownMagic, "no checkpoint of a starling log of version 1")
+	c.Const(shownMagic, "no checkpoint of a starling log of version 2")
 	c.Vec24(&x.note, 0, "note")
-	wire.Items(c, &x.sizes, func(i int, n *int64) {
-		c.Int64(n, "size")
-		c.Check(*n > 0 && (i == 0 || x.sizes[i-1] < *n), "sizes do not rise")
+	wire.Items(c, &x.sizes, func(i int, s *shownSize) {
+		c.Int64(&s.size, "size")
+		c.Check(s.size > 0 && (i == 0 || x.sizes[i-1].size < s.size), "sizes do not rise")
+		c.Seconds(&s.at, "at")
 	})
 	c.Check(len(x.sizes) <= tlog.MaxSteps, "too many sizes")
+}
+
+// add takes note of a bundle's size, and says whether it is new.
+func (x *shown) add(size int64, at time.Time) bool {
+	if n := len(x.sizes); n > 0 && x.sizes[n-1].size >= size {
+		return false
+	}
+	x.sizes = tlog.Thin(append(slices.Clone(x.sizes), shownSize{size, at.UTC().Truncate(time.Second)}), func(s shownSize) time.Time { return s.at })
+	return true
 }
 
 var errShown = errors.New("damaged")

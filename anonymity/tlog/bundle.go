@@ -220,6 +220,10 @@ type Opened struct {
 	// Entries are those that hold, by their places in the log. Their owners' signatures
 	// are still to be looked at.
 	Entries []Placed
+	// Left is the signed checkpoint that was remembered, where the device was away for so
+	// long that no proof leads from it, but from one before: to be kept, for who has both can
+	// still find out whether the log has forked there. Else nil.
+	Left []byte
 }
 
 // A Placed entry stands in a log.
@@ -231,8 +235,9 @@ type Placed struct {
 
 // Open verifies a bundle by a policy and by what the device remembers, without asking
 // anybody; what the device is to remember from then on comes with it. Where the bundle
-// has no proof from the size that is remembered, further gets one, from the log's tiles;
-// nil has none.
+// has no proof from the size that is remembered, further gets one, from the log's tiles.
+// Without further (nil) the proof may lead from a size before ([Memory.Rungs]), so far back that
+// what lies between was seen within a quarter of the time for which the device was away.
 //
 // It fails as [Policy.Open], with *[StaleError], with [ErrBundle] where its parts do not
 // fit, and as [Memory.Advance]; then the device goes on with what it has.
@@ -257,19 +262,11 @@ func (b *Bundle) Open(p *Policy, m Memory, now time.Time, further func(old int64
 		// A log that goes on says with each period what holds: this one is kept back.
 		return nil, m, fmt.Errorf("%w: what held until %s, under a checkpoint of %s", ErrBundle, o.End.Format(time.RFC3339), w.Time.Format(time.RFC3339))
 	}
-	step := func() ([]Hash, error) {
-		if i := slices.IndexFunc(b.Steps, func(s Step) bool { return s.Size == m.Checkpoint.Size }); i >= 0 {
-			return b.Steps[i].Proof, nil
-		}
-		if further == nil {
-			return nil, nil
-		}
-		return further(m.Checkpoint.Size, &w.Checkpoint)
-	}
-	next, err := m.advance(w, active, o.Begin, now, step)
+	next, left, err := m.advance(w, active, o.Begin, now, b.Steps, further)
 	if err != nil {
 		return nil, m, err
 	}
+	o.Left = left
 	return o, next, nil
 }
 

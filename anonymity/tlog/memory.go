@@ -3,6 +3,7 @@ package tlog
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/starling-agg/starling/internal/wire"
@@ -21,6 +22,8 @@ type Memory struct {
 	// leaf hash.
 	Begin  time.Time
 	Active Hash
+	// Rungs are trees that Checkpoint continues, their sizes rising.
+	Rungs []Rung
 }
 
 // Errors of what contradicts a memory, to branch on with errors.Is.
@@ -71,57 +74,71 @@ func (e *ForkError) Error() string {
 func (e *ForkError) Is(target error) bool { return target == ErrFork }
 
 // advance is the memory after a checkpoint that a policy takes, with the active set that
-// came with it.
-func (m Memory) advance(w *Witnessed, active Placed, begin, now time.Time, proof func() ([]Hash, error)) (Memory, error) {
+// came with it. Left is the checkpoint that was remembered, where the tree continues one
+// before it only.
+func (m Memory) advance(w *Witnessed, active Placed, begin, now time.Time, steps []Step, further func(old int64, c *Checkpoint) ([]Hash, error)) (next Memory, left []byte, err error) {
 	fork := func(proved bool, format string, args ...any) error {
 		return &ForkError{fmt.Sprintf(format, args...), proved, m.Note, w.Note}
 	}
 	seen := &m.Checkpoint
+	var from Rung // that the tree continues
 	if len(m.Note) > 0 {
 		switch {
 		case seen.Origin != w.Origin:
-			return m, fmt.Errorf("%w: %s, and now %s", ErrOrigin, seen.Origin, w.Origin)
+			return m, nil, fmt.Errorf("%w: %s, and now %s", ErrOrigin, seen.Origin, w.Origin)
 		case now.Add(Skew).Before(m.Time):
-			return m, fmt.Errorf("%w: it says %s, and they %s", ErrClock, now.UTC().Format(time.RFC3339), m.Time.Format(time.RFC3339))
+			return m, nil, fmt.Errorf("%w: it says %s, and they %s", ErrClock, now.UTC().Format(time.RFC3339), m.Time.Format(time.RFC3339))
 		case w.Size < seen.Size:
-			return m, &RolledBackError{fmt.Sprintf("%d entries", seen.Size), fmt.Sprint(w.Size)}
+			return m, nil, &RolledBackError{fmt.Sprintf("%d entries", seen.Size), fmt.Sprint(w.Size)}
 		case w.Size == seen.Size && w.Root != seen.Root:
-			return m, fork(true, "two roots of size %d", w.Size)
+			return m, nil, fork(true, "two roots of size %d", w.Size)
 		case w.Size > seen.Size:
-			hashes, err := proof()
-			if err != nil {
-				return m, fmt.Errorf("%w: %w", ErrGap, err)
+			from = Rung{Size: seen.Size, Root: seen.Root}
+			var hashes []Hash
+			if i := slices.IndexFunc(steps, func(s Step) bool { return s.Size == seen.Size }); i >= 0 {
+				hashes = steps[i].Proof
+			} else if further != nil {
+				if hashes, err = further(seen.Size, &w.Checkpoint); err != nil {
+					return m, nil, fmt.Errorf("%w: %w", ErrGap, err)
+				}
+			} else if r, proof := m.fallback(steps, now); r != nil {
+				from, hashes, left = *r, proof, m.Note
 			}
 			if len(hashes) == 0 && seen.Size > 0 {
-				return m, fmt.Errorf("%w: from %d entries to %d", ErrGap, seen.Size, w.Size)
+				return m, nil, fmt.Errorf("%w: from %d entries to %d", ErrGap, seen.Size, w.Size)
 			}
-			if err := Continues(seen.Size, seen.Root, w.Size, w.Root, hashes); err != nil {
-				return m, fork(false, "%v", err)
+			if err := Continues(from.Size, from.Root, w.Size, w.Root, hashes); err != nil {
+				return m, nil, fork(false, "%v", err)
 			}
 		}
 		switch {
 		case begin.Before(m.Begin):
-			return m, &RolledBackError{"what holds from " + m.Begin.Format(time.RFC3339), "from " + begin.Format(time.RFC3339)}
+			return m, nil, &RolledBackError{"what holds from " + m.Begin.Format(time.RFC3339), "from " + begin.Format(time.RFC3339)}
 		case begin.Equal(m.Begin) && active.Leaf != m.Active:
-			return m, fork(true, "two sets of entries hold in the period from %s", begin.Format(time.RFC3339))
+			return m, nil, fork(true, "two sets of entries hold in the period from %s", begin.Format(time.RFC3339))
 		}
 	}
-	next := Memory{Checkpoint: w.Checkpoint, Note: w.Note, Time: m.Time, Begin: begin, Active: active.Leaf}
+	next = Memory{Checkpoint: w.Checkpoint, Note: w.Note, Time: m.Time, Begin: begin, Active: active.Leaf}
+	if left != nil { // what lies behind the rung is in no tree that is followed
+		next.Rungs = slices.DeleteFunc(slices.Clone(m.Rungs), func(r Rung) bool { return r.Size > from.Size })
+	} else {
+		next.Rungs = m.climb(steps, w)
+	}
 	if w.Time.After(next.Time) {
 		next.Time = w.Time
 	}
-	return next, nil
+	return next, left, nil
 }
 
-const memoryMagic = "starling log memory v1\n"
+const memoryMagic = "starling log memory v2\n"
 
 // MaxMemory bounds an encoded memory, in bytes.
-const MaxMemory = MaxNote + 1<<10
+const MaxMemory = MaxNote + 1<<10 + MaxSteps*(8+32+8)
 
 // code reads and writes opaque magic[23]; opaque note<0..2^24-1>; uint64 time, begin;
-// opaque active[32]. A time that is none is 0.
+// opaque active[32]; {int64 size; opaque root[32]; uint64 since} rungs<0..2^24-1>. A time that is none is 0.
 func (m *Memory) code(c *wire.Coder) {
-	c.Const(memoryMagic, "no memory of a log of version 1")
+	c.Const(memoryMagic, "no memory of a log of version 2")
 	c.Vec24(&m.Note, 0, "note")
 	for _, t := range []*time.Time{&m.Time, &m.Begin} {
 		at := *t
@@ -134,6 +151,15 @@ func (m *Memory) code(c *wire.Coder) {
 		}
 	}
 	c.Fixed(m.Active[:], "active set")
+	c.Nested24("rungs", func() {
+		wire.Items(c, &m.Rungs, func(i int, r *Rung) {
+			c.Check(i < MaxSteps, "too many rungs")
+			c.Int64(&r.Size, "size")
+			c.Check(r.Size > 0 && r.Size <= MaxSize && (i == 0 || m.Rungs[i-1].Size < r.Size), "sizes do not rise")
+			c.Fixed(r.Root[:], "root")
+			c.Seconds(&r.Since, "since")
+		})
+	})
 }
 
 // Append appends the encoding, and the SHA-256 of it.
