@@ -54,6 +54,7 @@ const (
 type token struct {
 	asked bool  // whether the task asks for one
 	by    *list // that the token is of, in use until the request is in its round; nil if it does not hold
+	round uint64
 	name  [journal.IDSize]byte
 }
 
@@ -84,7 +85,7 @@ func (g *Gateway) admit(path string, header []ohttp.Field) (t token) {
 	holds := key.Admit(round, shown)
 	t.name = g.tokenName(task, number, shown.Nonce)
 	if err == nil && fields == 1 && by != nil && holds == nil && by.opened.enter() {
-		t.by = by
+		t.by, t.round = by, number
 	}
 	return t
 }

@@ -115,6 +115,38 @@ func TestFilledRound(t *testing.T) {
 	})
 }
 
+// TestTurnOfARound: a device that shows a token of either round at their turn is one device: the
+// number that min_round says has to come with tokens of one round, over a restart too.
+func TestTurnOfARound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys := tokenKeys(time.Now())
+		o := Options{FS: disktest.NewMem(1), Window: time.Second, MinRound: 5, Admission: []Admission{{Keys: keys}}, Keys: []Key{{Pair: generate(t, 1)}}}
+		b := start(t, o)
+		defer func() { b.stop() }()
+		time.Sleep(time.Hour) // the second round has begun, and the first takes reports until its grace is over
+		for i := range byte(3) {
+			b.ask(t, showing(upload(report(t, 10+i)), fresh(t, keys, 0)))
+			b.ask(t, showing(upload(report(t, 20+i)), fresh(t, keys, 1)))
+		}
+		b.ask(t, showing(upload(report(t, 1)), fresh(t, keys, 1)))
+		time.Sleep(time.Minute)
+		for range 2 {
+			if got := b.leader.seen(); len(got) > 0 || b.Status().Waiting != 7 {
+				t.Fatalf("of four devices with seven tokens the leader got %v, %d wait", got, b.Status().Waiting)
+			}
+			b.stop()
+			b = start(t, o)
+			time.Sleep(time.Minute)
+		}
+		b.ask(t, showing(cover(report(t, 30)), fresh(t, keys, 1)))
+		time.Sleep(time.Minute)
+		got := slices.Concat(b.leader.seen()...)
+		if slices.Sort(got); !bytes.Equal(got, []byte{1, 10, 11, 12, 20, 21, 22}) {
+			t.Errorf("of five devices the leader got %v", got)
+		}
+	})
+}
+
 // TestTokenOnce: a token counts once, for the first request with it, a report or a cover:
 // another report with it does not go on, and the same one is known. Other tasks ask for
 // nothing.

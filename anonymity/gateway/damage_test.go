@@ -228,7 +228,7 @@ func newerGateway(state [32]byte) func(name string, b []byte) []byte {
 			}
 			return b
 		case "data/round-*":
-			content := bytes.Replace(b[:len(b)-sha256.Size], []byte("round v3"), []byte("round v4"), 1)
+			content := bytes.Replace(b[:len(b)-sha256.Size], []byte("round v4"), []byte("round v5"), 1)
 			sum := sha256.Sum256(append(state[:], content...))
 			return append(content, sum[:]...)
 		case "data/forward-*", "data/opened-*":

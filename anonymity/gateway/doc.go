@@ -62,7 +62,9 @@
 // reports are, and in a log of the list of its key, which the journal vouches for. It is
 // forgotten with that list, when the grace of the last round is over: then the list may
 // never come back. A list lets in [Options.MaxOpened] tokens at most. At the turn of a
-// round a device may count twice, once for either.
+// round the same device may show a token of either: what waits goes on once MinRound
+// requests with tokens of one round wait, and so as many devices. Such a device's two requests are of two
+// rounds for leader and helper too, which count each where it belongs.
 //
 // # Room
 //

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -38,7 +39,7 @@ func Failpoints() []string {
 // A round is what arrives between two ticks, and where it is on its way.
 type round struct {
 	record  journal.Round
-	groups  map[journal.Route]int // in record
+	groups  map[kin]int // in record
 	claims  map[*opened]map[[journal.RelaySize]byte]*journal.Claim
 	named   []named
 	leans   []*round // earlier ones, not on the disk yet, that brought reports which came again in this one
@@ -47,6 +48,12 @@ type round struct {
 
 	written chan struct{} // closed when it is on the disk, or cannot be
 	err     error         // before written is closed
+}
+
+// kin are the requests of one group.
+type kin struct {
+	route journal.Route
+	of    uint64 // the round of their tokens
 }
 
 // named is an id that a round has added to those of a key.
@@ -67,7 +74,7 @@ type live struct {
 }
 
 func newRound() *round {
-	return &round{groups: make(map[journal.Route]int), claims: make(map[*opened]map[[journal.RelaySize]byte]*journal.Claim),
+	return &round{groups: make(map[kin]int), claims: make(map[*opened]map[[journal.RelaySize]byte]*journal.Claim),
 		written: make(chan struct{})}
 }
 
@@ -94,11 +101,12 @@ func (g *Gateway) join(w *answer.Waiting, it *item, k *key, from *sender, f fing
 		r.strays.bytes += int64(size)
 		return nil
 	}
-	n, ok := r.groups[it.route]
+	of := kin{it.route, it.token.round}
+	n, ok := r.groups[of]
 	if !ok {
 		n = len(r.record.Groups)
-		r.groups[it.route] = n
-		r.record.Groups = append(r.record.Groups, journal.Group{Route: it.route})
+		r.groups[of] = n
+		r.record.Groups = append(r.record.Groups, journal.Group{Route: of.route, Of: of.of})
 	}
 	group := &r.record.Groups[n]
 	group.Requests++
@@ -156,8 +164,9 @@ func (r *round) seal(number uint64, closed time.Time) {
 		order[i] = i
 	}
 	slices.SortFunc(order, func(a, b int) int {
-		x, y := r.record.Groups[a].Route, r.record.Groups[b].Route
-		return strings.Compare(x.Target+"\x00"+x.Path+"\x00"+x.Media, y.Target+"\x00"+y.Path+"\x00"+y.Media)
+		x, y := r.record.Groups[a], r.record.Groups[b]
+		return cmp.Or(strings.Compare(x.Route.Target+"\x00"+x.Route.Path+"\x00"+x.Route.Media, y.Route.Target+"\x00"+y.Route.Path+"\x00"+y.Route.Media),
+			cmp.Compare(x.Of, y.Of))
 	})
 	groups, place := make([]journal.Group, len(order)), make([]int, len(order))
 	for to, from := range order {

@@ -32,6 +32,19 @@ func (q *queue) requests() (n int) {
 	return n
 }
 
+// most is how many of the requests that wait have tokens of one round, or need none: as many
+// devices at least, where each has one token a round. At the turn of a round the same may have come with
+// one of either.
+func (q *queue) most() (most uint64) {
+	of := make(map[uint64]uint64, 2)
+	for _, h := range q.held {
+		g := &h.round.Groups[h.group]
+		of[g.Of] += uint64(g.Requests)
+		most = max(most, of[g.Of])
+	}
+	return most
+}
+
 // held is a group that waits.
 type held struct {
 	round *journal.Round
@@ -103,11 +116,7 @@ func (f *Forwarder) Tick(now time.Time) {
 	f.resume = nil
 	for route, q := range f.queues {
 		f.expire(route, q)
-		requests := uint64(0)
-		for _, h := range q.held {
-			requests += uint64(h.round.Groups[h.group].Requests)
-		}
-		if mixes && len(q.held) > 0 && q.active < maxBatches && requests >= uint64(f.o.MinRound) {
+		if mixes && len(q.held) > 0 && q.active < maxBatches && q.most() >= uint64(f.o.MinRound) {
 			f.cut(route, q)
 		}
 		f.credit(q)
@@ -119,12 +128,8 @@ func (f *Forwarder) Tick(now time.Time) {
 
 // expire gives up groups that were never cut: as a batch of which nothing is sent.
 func (f *Forwarder) expire(route journal.Route, q *queue) {
-	requests := uint64(0)
-	for _, h := range q.held {
-		requests += uint64(h.round.Groups[h.group].Requests)
-	}
 	outcome := Expired
-	if requests < uint64(f.o.MinRound) {
+	if q.most() < uint64(f.o.MinRound) {
 		outcome = Few
 	}
 	b := &batch{Batch: &journal.Batch{Number: f.next, Route: route, GivenUp: true}}

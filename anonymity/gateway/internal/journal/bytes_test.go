@@ -24,10 +24,10 @@ func TestBytes(t *testing.T) {
 	}
 	r := &Round{
 		Number: 7, Closed: at, Passed: time.Hour, Claims: claims,
-		Groups: []Group{{route, 8, 9}, {Route{}, 10, 11}}, Items: []Item{{Group: 1, Body: []byte("one")}, {Body: []byte("another")}},
+		Groups: []Group{{route, 38, 8, 9}, {Route{}, 0, 10, 11}}, Items: []Item{{Group: 1, Body: []byte("one")}, {Body: []byte("another")}},
 	}
 	head, err := r.head()
-	frozen("round", "30aefee72e688f80dc8af835decb4489188c29820f76555542d55a3fba0e432b", head, err)
+	frozen("round", "d92412600e1449fc861cdc3bd42f4d15f8aa89549df0beb471afd553da6982f6", head, err)
 	claim, err := claims[0].Append([]byte("x"))
 	frozen("claim", "808898903c9424cbb0af713902c6ea66f80720e6c91232f184e82b868956b944", claim, err)
 	cut := Batch{Number: 12, Route: route, Members: []Member{{13, 14}, {15, 0}}, Pieces: [][]Ref{{{16, 17}, {18, 19}}, nil}}

@@ -18,7 +18,7 @@ import (
 func sample() *Round {
 	return &Round{
 		Number: 7, Closed: time.Unix(1000, 5), Passed: time.Hour,
-		Groups: []Group{{Route{"https://leader.example/", "tasks/x/reports", "m"}, 3, 12_000}, {Route{"t", "p", ""}, 1, 1}},
+		Groups: []Group{{Route{"https://leader.example/", "tasks/x/reports", "m"}, 490_000, 3, 12_000}, {Route{"t", "p", ""}, 0, 1, 1}},
 		Claims: []Claim{{Key: [KeySize]byte{1}, Relay: [RelaySize]byte{2}, Prints: []uint64{1, 2, 1 << 63}, IDs: [][IDSize]byte{{9}}}, {}},
 		Items:  []Item{{Group: 0, Body: []byte("first")}, {Group: 1}, {Group: 0, Body: bytes.Repeat([]byte{7}, 5000)}},
 	}

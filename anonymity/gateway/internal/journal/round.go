@@ -22,9 +22,13 @@ const (
 // route.
 type Route struct{ Target, Path, Media string }
 
-// A Group counts the requests for one route in a round, covers included.
+// A Group counts the requests for one route in a round with tokens of one round, covers included.
 type Group struct {
-	Route    Route
+	Route Route
+	// Of is the round of the tokens by which all of them were let in; zero where the task asks
+	// for none. A device has one token for each round, so that requests of one round are devices,
+	// and those of two are not.
+	Of       uint64
 	Requests uint32
 	Bytes    uint64 // of the encapsulated requests
 }
@@ -61,7 +65,7 @@ type Round struct {
 }
 
 const (
-	roundMagic = "starling round v3"
+	roundMagic = "starling round v4"
 	// maxRound bounds a round's file, in bytes.
 	maxRound = 2 << 30
 )
@@ -70,10 +74,10 @@ var errRound = errors.New("journal: malformed round")
 
 // head encodes all of a round but the bodies and the checksum:
 //
-//	opaque magic[17] = "starling round v3";
+//	opaque magic[17] = "starling round v4";
 //	uint64 number, closed; (nanoseconds since 1970) uint64 passed; (nanoseconds)
-//	{opaque target<0..2^16-1>, path<0..2^16-1>, media<0..2^16-1>; uint32 requests;
-//	 uint64 bytes} groups<0..2^32-1>;
+//	{opaque target<0..2^16-1>, path<0..2^16-1>, media<0..2^16-1>; uint64 of;
+//	 uint32 requests; uint64 bytes} groups<0..2^32-1>;
 //	{opaque key[16], relay[8]; uint64 prints<0..2^32-1>; opaque ids[16]<0..2^32-1>}
 //	 claims<0..2^32-1>;
 //	{uint32 group, size} items<0..2^32-1>;
@@ -93,6 +97,7 @@ func (r *Round) code(c *wire.Coder) {
 	c.Nested32("groups", func() {
 		wire.Items(c, &r.Groups, func(_ int, g *Group) {
 			g.Route.code(c)
+			c.Uint64(&g.Of, "of")
 			c.Uint32(&g.Requests, "requests")
 			c.Uint64(&g.Bytes, "bytes")
 		})
