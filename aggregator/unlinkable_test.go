@@ -204,7 +204,7 @@ func crowdOf(t *testing.T, devices int) *crowd {
 	}
 	var order []showing
 	for i, d := range all {
-		if err := d.Told(coming, told); err != nil {
+		if err := d.Told(m, told); err != nil {
 			t.Fatal(err)
 		}
 		order = append(order, showing{i, time.Duration(rng.Int64N(int64(time.Hour - time.Minute)))})

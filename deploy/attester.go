@@ -202,7 +202,7 @@ func (c *Attester) Parts(log *slog.Logger, open Listeners) []service.Part {
 			if r.URL.Path != CohortPath || a == nil {
 				return &status.BadRequest{Err: errors.New("nothing of that name, or not started")}
 			}
-			return answerCohort(w, r, "attester", a.Deployment(), a.Count)
+			return answerCohort(w, r, "attester", a.Deployment(), a.Owner(), a.Count)
 		}))
 }
 

@@ -211,7 +211,8 @@ func (d *manifestDir) read(e os.DirEntry) *ohttp.Manifest {
 type openedIssuer struct {
 	*issuer.Issuer
 	keys     *disk.OSFS
-	followed *followed // nil where no log is followed
+	root     signed.PublicKey // of the aggregator's owner
+	followed *followed        // nil where no log is followed
 }
 
 func (x *openedIssuer) Close() error {
@@ -255,7 +256,11 @@ func (a *Aggregator) openIssuer(r *recipe.Recipe, data disk.FS, log *slog.Logger
 	if err != nil {
 		return nil, errors.Join(err, x.Close(), keys.Close())
 	}
-	return &openedIssuer{x, keys, followed}, nil
+	root := r.ServerKeys.Leader
+	if a.Role == dap.RoleHelper {
+		root = r.ServerKeys.Helper
+	}
+	return &openedIssuer{x, keys, root, followed}, nil
 }
 
 // issued is an issuer as the aggregator beside it asks it.
@@ -340,12 +345,14 @@ func isOrder(r *http.Request, base string) bool { return r.URL.Path == base+"/"+
 type Cohort struct {
 	Role       string `json:"role"`
 	Deployment string `json:"deployment"` // in hexadecimal digits
-	Epoch      uint32 `json:"epoch"`
-	Devices    uint64 `json:"devices"`
+	// Owner is the root key of who is to say it, in hexadecimal digits.
+	Owner   string `json:"owner"`
+	Epoch   uint32 `json:"epoch"`
+	Devices uint64 `json:"devices"`
 }
 
 // answerCohort says how many there are of an epoch that has begun.
-func answerCohort(w http.ResponseWriter, r *http.Request, role string, deployment [32]byte, count func(uint32) (uint64, error)) error {
+func answerCohort(w http.ResponseWriter, r *http.Request, role string, deployment [32]byte, owner signed.PublicKey, count func(uint32) (uint64, error)) error {
 	epoch, err := strconv.ParseUint(r.URL.Query().Get("epoch"), 10, 32)
 	if err != nil {
 		return &status.BadRequest{Err: errors.New("epoch: a number is required")}
@@ -354,6 +361,6 @@ func answerCohort(w http.ResponseWriter, r *http.Request, role string, deploymen
 	if err != nil {
 		return &status.BadRequest{Err: err}
 	}
-	status.Answer(w, &Cohort{role, hex.EncodeToString(deployment[:]), uint32(epoch), n})
+	status.Answer(w, &Cohort{role, hex.EncodeToString(deployment[:]), owner.String(), uint32(epoch), n})
 	return nil
 }

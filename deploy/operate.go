@@ -84,7 +84,7 @@ func operations(current func() (*opened, error)) http.Handler {
 		if s.issuer == nil {
 			return &status.BadRequest{Err: errors.New("no issuer is beside this aggregator")}
 		}
-		return answerCohort(w, r, s.config.Role.String(), s.issuer.Deployment(), s.issuer.Count)
+		return answerCohort(w, r, s.config.Role.String(), s.issuer.Deployment(), s.issuer.root, s.issuer.Count)
 	})
 	handle(status.BackupPath, true, func(s *opened, w http.ResponseWriter, r *http.Request) error {
 		one.Lock()

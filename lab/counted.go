@@ -322,7 +322,7 @@ func (f *frame) opened(ctx context.Context) error {
 		return err
 	}
 	for _, w := range c.wallets {
-		if err := w.Told(c.manifest.Epoch, c.cohort); err != nil {
+		if err := w.Told(c.manifest, c.cohort); err != nil {
 			return err
 		}
 	}

@@ -537,6 +537,9 @@ func (a *Attester) Count(epoch uint32) (uint64, error) {
 // Deployment is for whose issuers it vouches.
 func (a *Attester) Deployment() [32]byte { return a.o.Deployment }
 
+// Owner is the root key of the attester's owner.
+func (a *Attester) Owner() signed.PublicKey { return a.o.Signer.Root() }
+
 // Devices is how many are known.
 func (a *Attester) Devices() int {
 	a.mu.Lock()

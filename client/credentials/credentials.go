@@ -15,6 +15,7 @@ package credentials
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -96,6 +97,9 @@ type Wallet struct {
 	o    Options
 	base *url.URL
 
+	// asking has a place for the one who asks the attester, and mu is not held meanwhile: a slow
+	// attester keeps nobody from what the device has. It is taken before mu.
+	asking chan struct{}
 	mu     sync.Mutex
 	kept   kept
 	broken error // a write whose outcome is not known
@@ -166,7 +170,7 @@ func Open(o Options) (*Wallet, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	w := &Wallet{o: o, base: base}
+	w := &Wallet{o: o, base: base, asking: make(chan struct{}, 1)}
 	var b []byte
 	if err = fs.ErrNotExist; o.FS != nil {
 		b, err = disk.ReadFile(o.FS, file, maxFile)
@@ -234,47 +238,90 @@ func (w *Wallet) save(change func(*kept)) error {
 // the code. The device's secret is kept before it is sent, and again with the same proof is
 // harmless. It fails with *[RefusedError], [ErrState], and where the attester is away.
 func (w *Wallet) Enrol(ctx context.Context, proof []byte) error {
+	if err := w.turn(ctx); err != nil {
+		return err
+	}
+	defer func() { <-w.asking }()
+	e, send, err := w.toEnrol(proof)
+	if err != nil || !send {
+		return err
+	}
+	if err := w.o.attester(w.base).enrol(ctx, e); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.knows(e)
+}
+
+// turn waits until nobody else asks the attester.
+func (w *Wallet) turn(ctx context.Context) error {
+	select {
+	case w.asking <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("credentials: %w", ctx.Err())
+	}
+}
+
+// toEnrol is the enrolment to send, which is on the disk; false where the attester knows the
+// device by another proof.
+func (w *Wallet) toEnrol(proof []byte) (e visit.Enrolment, send bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !bytes.Equal(w.kept.enrolment.Proof, proof) {
 		if w.kept.known {
-			return nil // it is known already, and a device enrols once
+			return e, false, nil // it is known already, and a device enrols once
 		}
-		e := visit.Enrolment{Proof: bytes.Clone(proof)}
+		e = visit.Enrolment{Proof: bytes.Clone(proof)}
 		rand.Read(e.Secret[:])
 		if err := w.save(func(k *kept) { k.enrolment = e }); err != nil {
-			return err
+			return e, false, err
 		}
 	}
-	return w.enrol(ctx)
+	return w.kept.enrolment, true, nil
 }
 
-// enrol sends the enrolment that is kept.
-func (w *Wallet) enrol(ctx context.Context) error {
-	b, err := w.kept.enrolment.Append(nil)
-	if err != nil {
-		return err
-	}
-	if _, err := w.post(ctx, "enrol", visit.EnrolMedia, b, 0); err != nil {
-		return err
-	}
-	if w.kept.known {
+// knows takes down that the attester knows the device by an enrolment. w.mu must be held.
+func (w *Wallet) knows(e visit.Enrolment) error {
+	if w.kept.known || e.Secret != w.kept.enrolment.Secret {
 		return nil
 	}
 	return w.save(func(k *kept) { k.known = true })
 }
 
+// An attester is one that is asked over HTTP.
+type attester struct {
+	http client.Doer
+	base *url.URL
+}
+
+func (o *Options) attester(base *url.URL) attester { return attester{o.HTTP, base} }
+
+func (a attester) enrol(ctx context.Context, e visit.Enrolment) error {
+	b, err := e.Append(nil)
+	if err != nil {
+		return err
+	}
+	_, err = a.post(ctx, "enrol", visit.EnrolMedia, "", b, 0)
+	return err
+}
+
+func (a attester) visit(ctx context.Context, e visit.Enrolment, v *visit.Visit) ([]byte, error) {
+	return a.post(ctx, "visit", visit.VisitMedia, "Bearer "+base64.RawURLEncoding.EncodeToString(e.Secret[:]), v.Append(nil), visit.AnswerSize)
+}
+
 // post sends a message to the attester, and returns an answer of that size.
-func (w *Wallet) post(ctx context.Context, path, media string, b []byte, size int) ([]byte, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, w.base.JoinPath(path).String(), bytes.NewReader(b))
+func (a attester) post(ctx context.Context, path, media, authorization string, b []byte, size int) ([]byte, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, a.base.JoinPath(path).String(), bytes.NewReader(b))
 	if err != nil {
 		return nil, err
 	}
 	r.Header.Set("Content-Type", media)
-	if path == "visit" {
-		r.Header.Set("Authorization", "Bearer "+base64.RawURLEncoding.EncodeToString(w.kept.enrolment.Secret[:]))
+	if authorization != "" {
+		r.Header.Set("Authorization", authorization)
 	}
-	resp, err := w.o.HTTP.Do(r)
+	resp, err := a.http.Do(r)
 	if err != nil {
 		return nil, fmt.Errorf("credentials: %w", err)
 	}
@@ -356,45 +403,81 @@ func (w *Wallet) plan(m *ohttp.Manifest) (*epoch, error) {
 // Visit visits the attester for the epoch of a manifest, unless the device has its credentials
 // already. The caller calls it at the time of [Wallet.Plan], and again at fixed distances
 // until it succeeds. The manifest must be one that the device takes, of a log or of
-// client.Manifests: its keys are what the answers are held to. It fails with
+// client.Manifests: its keys are what the answers are held to. One visit is made at a time,
+// and what the wallet holds is shown meanwhile. It fails with
 // [ErrNotEnrolled], [ErrIssuers], [ErrTooLate], [ErrAnswer], *[RefusedError], [ErrState], and
 // where the attester is away.
 func (w *Wallet) Visit(ctx context.Context, m *ohttp.Manifest) error {
+	if err := w.turn(ctx); err != nil {
+		return err
+	}
+	defer func() { <-w.asking }()
+	a, err := w.Ask(m)
+	if a == nil || err != nil {
+		return err
+	}
+	sent := a.Send(ctx)
+	return cmp.Or(w.Keep(a), sent)
+}
+
+// An Asking is one visit on its way: what is sent, and what came of it. It has no part of the
+// wallet, which may be closed meanwhile. For one goroutine.
+type Asking struct {
+	attester  attester
+	enrolment visit.Enrolment
+	message   visit.Visit
+	number    uint32
+	pending   [2]*arc.Pending
+	keys      [2]*arc.PublicKey
+
+	enrolled    bool // anew
+	credentials *[2][arc.CredentialSize]byte
+}
+
+// Ask is the visit for the epoch of a manifest, which is on the disk with all that is drawn for it:
+// whoever asks again, after whatever failure, has the same, byte for byte. It is nil where the
+// device has its credentials. It fails as [Wallet.Visit] does before it sends.
+func (w *Wallet) Ask(m *ohttp.Manifest) (*Asking, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.kept.enrolment.Proof) == 0 {
-		return ErrNotEnrolled
+		return nil, ErrNotEnrolled
 	}
 	e, err := w.plan(m)
 	if err != nil || e.held {
-		return err
+		return nil, err
 	}
 	if !w.o.Now().Before(e.begin) {
-		return fmt.Errorf("%w: %d", ErrTooLate, m.Epoch)
+		return nil, fmt.Errorf("%w: %d", ErrTooLate, m.Epoch)
 	}
-	var keys [2]*arc.PublicKey
-	var pending [2]*arc.Pending
-	v := visit.Visit{Deployment: m.Deployment, Epoch: m.Epoch}
+	a := &Asking{attester: w.o.attester(w.base), enrolment: w.kept.enrolment, number: m.Epoch, message: visit.Visit{Deployment: m.Deployment, Epoch: m.Epoch}}
 	for i, of := range []struct {
 		key     []byte
 		request *[arc.RequestSize]byte
-	}{{m.Issuers.Leader[:], &v.Leader}, {m.Issuers.Helper[:], &v.Helper}} {
-		if keys[i], err = arc.ReadPublicKey(of.key); err != nil {
-			return fmt.Errorf("%w: %w", ErrIssuers, err)
+	}{{m.Issuers.Leader[:], &a.message.Leader}, {m.Issuers.Helper[:], &a.message.Helper}} {
+		if a.keys[i], err = arc.ReadPublicKey(of.key); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrIssuers, err)
 		}
-		if keys[i].ID() != e.keys[i] {
-			return fmt.Errorf("%w: the epoch's manifest names another key than when the visit was planned", ErrIssuers)
+		if a.keys[i].ID() != e.keys[i] {
+			return nil, fmt.Errorf("%w: the epoch's manifest names another key than when the visit was planned", ErrIssuers)
 		}
-		if pending[i], err = arc.ReadPending(e.pending[i][:]); err != nil {
-			return fmt.Errorf("%w: %w", ErrState, err)
+		if a.pending[i], err = arc.ReadPending(e.pending[i][:]); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrState, err)
 		}
-		copy(of.request[:], pending[i].Request().Append(nil))
+		copy(of.request[:], a.pending[i].Request().Append(nil))
 	}
-	b, err := w.post(ctx, "visit", visit.VisitMedia, v.Append(nil), visit.AnswerSize)
+	return a, nil
+}
+
+// Send makes the visit. It fails as [Wallet.Visit], and what came of it is kept with [Wallet.Keep]
+// all the same.
+func (a *Asking) Send(ctx context.Context) error {
+	b, err := a.attester.visit(ctx, a.enrolment, &a.message)
 	if refused := new(RefusedError); errors.As(err, &refused) && refused.Status == http.StatusUnauthorized {
 		// It knows nothing of the device: its answer was lost, or what it kept.
-		if err = w.enrol(ctx); err == nil {
-			b, err = w.post(ctx, "visit", visit.VisitMedia, v.Append(nil), visit.AnswerSize)
+		if err = a.attester.enrol(ctx, a.enrolment); err == nil {
+			a.enrolled = true
+			b, err = a.attester.visit(ctx, a.enrolment, &a.message)
 		}
 	}
 	if err != nil {
@@ -404,19 +487,47 @@ func (w *Wallet) Visit(ctx context.Context, m *ohttp.Manifest) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrAnswer, err)
 	}
-	next := *e
+	var got [2][arc.CredentialSize]byte
 	for i, from := range [][]byte{answer.Leader[:], answer.Helper[:]} {
 		response, err := arc.ReadCredentialResponse(from)
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrAnswer, err)
 		}
-		credential, err := pending[i].Finalize(keys[i], response)
+		credential, err := a.pending[i].Finalize(a.keys[i], response)
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrAnswer, err)
 		}
-		copy(next.credentials[i][:], credential.Append(nil))
+		copy(got[i][:], credential.Append(nil))
 	}
-	next.held = true
+	a.credentials = &got
+	return nil
+}
+
+// Keep writes down what came of a visit. Of two answers to one visit the first stays; both are
+// to the same requests, and so worth the same. It fails with [ErrState], and with [ErrTooLate]
+// where the epoch is over and forgotten.
+func (w *Wallet) Keep(a *Asking) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if a.enrolled {
+		if err := w.knows(a.enrolment); err != nil {
+			return err
+		}
+	}
+	if a.credentials == nil {
+		return nil
+	}
+	e := w.find(a.number)
+	switch {
+	case e == nil:
+		return fmt.Errorf("%w: %d", ErrTooLate, a.number)
+	case e.held:
+		return nil
+	case e.keys != [2]arc.KeyID{a.keys[0].ID(), a.keys[1].ID()}:
+		return fmt.Errorf("%w: the visit was of another plan", ErrState)
+	}
+	next := *e
+	next.credentials, next.held = *a.credentials, true
 	clear(next.pending[0][:]) // nothing is asked with them any more
 	clear(next.pending[1][:])
 	if err := next.open(); err != nil {
@@ -425,14 +536,28 @@ func (w *Wallet) Visit(ctx context.Context, m *ohttp.Manifest) error {
 	return w.save(func(k *kept) { k.epochs[slices.Index(k.epochs, e)] = &next })
 }
 
-// Told takes down what the owners of both issuers and of the attester say of an epoch, as the
-// log has it. The first word on it holds.
-func (w *Wallet) Told(number uint32, c arc.Cohort) error {
+// Told takes down what the owners of both issuers and of the attester say of the epoch of a
+// manifest, as the log has it. The first word on it holds. A manifest that names other
+// issuers than the visit was for says nothing of what the device holds ([ErrIssuers]): who gave
+// one device alone credentials of a key, and the next revision's to all others, could count these and know that one.
+func (w *Wallet) Told(m *ohttp.Manifest, c arc.Cohort) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	e := w.find(number)
+	e := w.find(m.Epoch)
 	if e == nil || e.counted {
 		return nil
+	}
+	if m.Issuers == nil || m.Deployment != w.o.Deployment {
+		return ErrIssuers
+	}
+	for i, of := range [][]byte{m.Issuers.Leader[:], m.Issuers.Helper[:]} {
+		k, err := arc.ReadPublicKey(of)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrIssuers, err)
+		}
+		if k.ID() != e.keys[i] {
+			return fmt.Errorf("%w: the manifest of epoch %d names another key than when the visit was planned", ErrIssuers, m.Epoch)
+		}
 	}
 	next := *e
 	next.counted, next.cohort = true, c

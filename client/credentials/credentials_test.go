@@ -9,11 +9,13 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/arc"
@@ -289,8 +291,8 @@ func TestCredentials(t *testing.T) {
 	if c != (arc.Cohort{Leader: 3, Helper: 3, Attested: 3}) {
 		t.Errorf("%+v", c)
 	}
-	is(t, wallets[0].Told(coming, c), nil)
-	is(t, wallets[0].Told(coming, arc.Cohort{}), nil) // what was said first holds
+	is(t, wallets[0].Told(m, c), nil)
+	is(t, wallets[0].Told(m, arc.Cohort{}), nil) // what was said first holds
 	_, err = wallets[0].For(4).Held(coming)
 	none(t, err, credentials.ReasonFew)
 	held, err := one.Held(coming)
@@ -298,7 +300,7 @@ func TestCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := w.verified(held)
-	is(t, wallets[1].Told(coming, c), nil)
+	is(t, wallets[1].Told(m, c), nil)
 	other, err := wallets[1].For(2).Held(coming)
 	if err != nil {
 		t.Fatal(err)
@@ -606,6 +608,153 @@ func TestLyingIssuer(t *testing.T) {
 	is(t, x.Visit(t.Context(), other), credentials.ErrIssuers)
 	is(t, x.Visit(t.Context(), &ohttp.Manifest{Deployment: w.deployment}), credentials.ErrIssuers)
 	is(t, x.Visit(t.Context(), w.manifest()), nil)
+
+	// Credentials of one key are not counted with those of another, which a revision names.
+	w.at(begin)
+	other = w.manifest()
+	other.Revision++
+	other.Issuers.Leader = [ohttp.IssuerKeySize]byte(own.PublicKey().Append(nil))
+	c := arc.Cohort{Leader: 90, Helper: 90, Attested: 90}
+	is(t, x.Told(other, c), credentials.ErrIssuers)
+	other.Issuers = nil
+	is(t, x.Told(other, c), credentials.ErrIssuers)
+	_, err = x.For(1).Held(coming)
+	none(t, err, credentials.ReasonUncounted)
+	is(t, x.Told(w.manifest(), c), nil)
+	_, err = x.For(1).Held(coming)
+	is(t, err, nil)
+}
+
+// TestSlowAttester: while the attester does not answer, the device shows what it has, and makes
+// no second visit.
+func TestSlowAttester(t *testing.T) {
+	w := newWorld(t)
+	m := w.manifest()
+	x := w.wallet(disktest.NewMem(1))
+	is(t, x.Enrol(t.Context(), []byte(w.codes[0])), nil)
+	is(t, x.Visit(t.Context(), m), nil)
+	w.at(begin)
+	next := w.manifest()
+	next.Epoch++
+	next.NotBefore = begin.Add(length)
+	asked, answer := make(chan struct{}), make(chan struct{})
+	w.stand("attester", func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			asked <- struct{}{}
+			<-answer
+			rw.WriteHeader(http.StatusServiceUnavailable)
+		})
+	})
+	visited := make(chan error, 1)
+	go func() { visited <- x.Visit(t.Context(), next) }()
+	<-asked
+	shown := make(chan error, 1)
+	go func() {
+		err := x.Told(m, arc.Cohort{Leader: 1, Helper: 1, Attested: 1})
+		if _, plan := x.Plan(next); err == nil {
+			err = plan
+		}
+		if _, held := x.For(1).Held(coming); err == nil {
+			err = held
+		}
+		shown <- err
+	}()
+	select {
+	case err := <-shown:
+		is(t, err, nil)
+	case <-time.After(10 * time.Second):
+		t.Error("what the device has waits for the attester")
+	}
+	close(answer)
+	if err := <-visited; err == nil {
+		t.Error("a visit without an answer")
+	}
+}
+
+// doer is an attester within the process.
+type doer func(*http.Request) (*http.Response, error)
+
+func (d doer) Do(r *http.Request) (*http.Response, error) { return d(r) }
+
+// TestOneVisitAtATime: whoever visits while another does waits for the end of that, as long as
+// its context does.
+func TestOneVisitAtATime(t *testing.T) {
+	w := newWorld(t)
+	synctest.Test(t, func(t *testing.T) {
+		asked, answer := 0, make(chan struct{})
+		x, err := credentials.Open(credentials.Options{Attester: "https://attester.example", Deployment: w.deployment, FS: disktest.NewMem(1), Now: w.time,
+			HTTP: doer(func(r *http.Request) (*http.Response, error) {
+				if strings.HasSuffix(r.URL.Path, "enrol") {
+					return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+				}
+				asked++
+				<-answer
+				return nil, errors.New("away")
+			})})
+		is(t, err, nil)
+		is(t, x.Enrol(t.Context(), []byte("code")), nil)
+		visits := make(chan error, 3)
+		impatient, leave := context.WithCancel(t.Context())
+		for _, ctx := range []context.Context{t.Context(), t.Context(), impatient} {
+			go func() { visits <- x.Visit(ctx, w.manifest()) }()
+			synctest.Wait()
+		}
+		if asked != 1 {
+			t.Errorf("%d visits at one time", asked)
+		}
+		leave()
+		is(t, <-visits, context.Canceled)
+		for n := range 2 {
+			answer <- struct{}{}
+			<-visits
+			synctest.Wait()
+			if want := min(2, n+2); asked != want {
+				t.Errorf("%d visits, want %d", asked, want)
+			}
+		}
+	})
+}
+
+// TestLostVisit: an answer that was lost before it was kept is had again by the same visit, and
+// of two answers to it the first stays: one device, and one credential.
+func TestLostVisit(t *testing.T) {
+	w := newWorld(t)
+	m := w.manifest()
+	fsys := disktest.NewMem(1)
+	x := w.wallet(fsys)
+	if _, err := x.Ask(m); !errors.Is(err, credentials.ErrNotEnrolled) {
+		t.Errorf("got %v", err)
+	}
+	is(t, x.Enrol(t.Context(), []byte(w.codes[0])), nil)
+	ask := func() *credentials.Asking {
+		t.Helper()
+		a, err := w.wallet(fsys).Ask(m) // as after a crash
+		is(t, err, nil)
+		is(t, a.Send(t.Context()), nil)
+		return a
+	}
+	ask() // lost
+	first, second := ask(), ask()
+	x = w.wallet(fsys)
+	is(t, x.Keep(first), nil)
+	kept := disktest.FilesOf(t, fsys)
+	is(t, x.Keep(second), nil)
+	is(t, w.wallet(fsys).Keep(second), nil)
+	if !reflect.DeepEqual(disktest.FilesOf(t, fsys), kept) {
+		t.Error("the second answer was kept")
+	}
+	if a, err := w.wallet(fsys).Ask(m); a != nil || err != nil {
+		t.Errorf("%v, %v: it has its credentials", a, err)
+	}
+	is(t, w.wallet(disktest.NewMem(2)).Keep(first), credentials.ErrTooLate) // of a wallet that has forgotten the epoch
+	w.at(begin)
+	if c := w.counts(); c != (arc.Cohort{Leader: 1, Helper: 1, Attested: 1}) {
+		t.Errorf("%+v", c)
+	}
+	is(t, w.wallet(fsys).Told(m, w.counts()), nil)
+	held, err := w.wallet(fsys).For(1).Held(coming)
+	is(t, err, nil)
+	w.verified(held)
 }
 
 // TestManyEpochs: a device gives up nothing that it holds or has planned for an epoch that comes
@@ -633,7 +782,7 @@ func TestManyEpochs(t *testing.T) {
 	}
 	x = w.wallet(fs)
 	w.at(begin)
-	if x.Told(coming, arc.Cohort{Leader: 1, Helper: 1, Attested: 1}) != nil {
+	if x.Told(of(0), arc.Cohort{Leader: 1, Helper: 1, Attested: 1}) != nil {
 		t.Fatal("not told")
 	}
 	if _, err := x.For(1).Held(coming); err != nil {

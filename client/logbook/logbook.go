@@ -49,8 +49,9 @@ type Options struct {
 	Fetch func(context.Context) ([]byte, error)
 	// Tiles reads files of the log by their path, for a device that was away for longer than
 	// the bundle reaches back, or is handed a bundle that is made to look so: which it asks
-	// for says for how long, and who answers sees the device. Nil: such a device
-	// follows the log no more ([tlog.ErrGap]).
+	// for says for how long, and who answers sees the device. Nil, as devices should have it:
+	// such a device goes on from a size before the one that it saw last ([tlog.Memory]) and keeps
+	// both checkpoints, or follows the log no more ([tlog.ErrGap]).
 	Tiles func(context.Context) func(path string) ([]byte, error)
 	// Every is how far fetches are apart, a second or more; zero is six hours.
 	Every time.Duration
@@ -65,8 +66,10 @@ const (
 	timesMagic = "starling log times v1"
 	// Two signed checkpoints each: those that prove a fork, and those of which a proof that
 	// nobody has signed says that there is one.
-	forkFile     = "fork.evidence"
-	doubtFile    = "doubt.evidence"
+	forkFile  = "fork.evidence"
+	doubtFile = "doubt.evidence"
+	// Those of the last long absence, between which nothing is proved.
+	gapFile      = "gap.evidence"
 	defaultEvery = 6 * time.Hour
 	again        = 5 * time.Minute
 )
@@ -281,6 +284,11 @@ func (l *Logbook) Refresh(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("logbook: %w", err)
 	}
+	if h.Left != nil {
+		if err := disk.WriteFile(l.o.FS, gapFile, slices.Concat(h.Left, []byte("\n"), next.Note)); err != nil {
+			return fmt.Errorf("%w: %w", ErrState, err)
+		}
+	}
 	// First what may never go back. A bundle behind it is found out by the next start.
 	if err := disk.WriteFile(l.o.FS, memoryFile, next.Append(nil)); err != nil {
 		return fmt.Errorf("%w: %w", ErrState, err)
@@ -362,35 +370,58 @@ func after(a, b *ohttp.Manifest) bool {
 }
 
 // Coming are the deployment's manifests of epochs that have not begun, the soonest first and
-// the last revision of each: those for which a device visits (credentials.Wallet.Visit). It
-// fails as [Logbook.Manifest], but for [ErrNoManifest].
+// the last revision of each: those for which a device visits (credentials.Wallet.Visit).
+//
+// An epoch has the issuers that its first manifest in the log names which names any. A revision
+// with others is none to visit for; and once a manifest with issuers has begun, its epoch has, whatever
+// revision comes: whoever visited after the count would be one of few, and be told the
+// number of all. It fails as [Logbook.Manifest], but for [ErrNoManifest].
 func (l *Logbook) Coming() (all []*ohttp.Manifest, err error) {
 	h, now, err := l.now()
 	if err != nil {
 		return nil, err
 	}
 	last := make(map[uint32]*ohttp.Manifest)
+	begun := make(map[uint32]bool)
 	for _, m := range h.content.Manifests {
-		if m.Deployment != l.deployment || !now.Before(m.NotBefore) {
+		if m.Deployment != l.deployment {
 			continue
 		}
-		if known := last[m.Epoch]; known == nil || after(m, known) {
+		if !now.Before(m.NotBefore) {
+			begun[m.Epoch] = begun[m.Epoch] || m.Issuers != nil
+			continue
+		}
+		if known := last[m.Epoch]; (known == nil || after(m, known)) && l.issues(h, m) {
 			last[m.Epoch] = m
 		}
 	}
 	for _, m := range last {
-		all = append(all, m)
+		if !begun[m.Epoch] {
+			all = append(all, m)
+		}
 	}
 	slices.SortFunc(all, func(a, b *ohttp.Manifest) int { return int(int64(a.Epoch) - int64(b.Epoch)) })
 	return all, nil
 }
 
+// issues says whether a manifest's issuers are those of its epoch: of the first of the log's that
+// names some. One that names none is as good as another only where none does.
+func (l *Logbook) issues(h *held, m *ohttp.Manifest) bool {
+	for _, x := range h.content.Manifests { // in the order of the log
+		if x.Deployment == l.deployment && x.Epoch == m.Epoch && x.Issuers != nil {
+			return m.Issuers != nil && x.Issuers.Leader == m.Issuers.Leader && x.Issuers.Helper == m.Issuers.Helper && x.Issuers.Attester == m.Issuers.Attester
+		}
+	}
+	return true
+}
+
 // Cohort is for how many devices there are credentials of a manifest's epoch, as the owners
-// of both issuers and of the attester say in the log; false as long as one of them has not.
+// of both issuers and of the attester say in the log; false as long as one of them has not,
+// and for a manifest with other issuers than its epoch has ([Logbook.Coming]).
 // It fails as [Logbook.Coming].
 func (l *Logbook) Cohort(m *ohttp.Manifest) (c arc.Cohort, ok bool, err error) {
 	h, _, err := l.now()
-	if err != nil {
+	if err != nil || !l.issues(h, m) {
 		return c, false, err
 	}
 	c, ok = h.content.Cohort(m)

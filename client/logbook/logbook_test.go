@@ -155,7 +155,7 @@ func TestHolds(t *testing.T) {
 		t.Errorf("before anything was seen: %v", err)
 	}
 	w.add(w.trio.Say(tlog.KindRecipe, signed.Leader, w.trio.RecipeFile()))
-	w.add(w.trio.Manifest(w.issued))
+	w.add(w.trio.Manifest(nil))
 	next := w.trio.Manifest(func(m *ohttp.Manifest) {
 		w.issued(m)
 		m.Revision = 3
@@ -219,6 +219,78 @@ func TestHolds(t *testing.T) {
 	w.now = w.now.Add(-30 * time.Hour)
 	if err := l.Holds(w.id()); !errors.Is(err, tlog.ErrClock) {
 		t.Errorf("a clock that was put back: %v", err)
+	}
+}
+
+// TestBegunEpoch: a later revision changes no keys of an epoch that devices have visited for:
+// one with other issuers is none to visit for and is not counted, and of an epoch that has begun
+// none is. One by which an epoch begins to have issuers is.
+func TestBegunEpoch(t *testing.T) {
+	w := newWorld(t)
+	length := w.trio.Recipe.ServerKeys.Epoch()
+	first := new(ohttp.Issuers)
+	revision := func(number uint16, epoch uint32, after time.Duration, change func(*ohttp.Manifest)) {
+		w.add(w.trio.Manifest(func(m *ohttp.Manifest) {
+			m.Epoch += epoch
+			m.NotBefore = loggedtest.Now.Add(time.Duration(epoch)*length + after)
+			m.NotAfter = m.NotBefore.Add(length)
+			for i, role := range []signed.Role{signed.Leader, signed.Helper} {
+				m.Pinned[i].Body = w.trio.ListAt(role, uint8(20+i), m.Epoch, m.NotBefore, m.NotAfter)
+			}
+			m.Revision = number
+			change(m)
+		}))
+	}
+	none := func(*ohttp.Manifest) {}
+	same := func(m *ohttp.Manifest) { m.Issuers = first }
+	hour := time.Hour
+	revision(0, 0, 0, none) // which counts no devices, has begun
+	revision(1, 0, 2*hour, func(m *ohttp.Manifest) { w.issued(m); *first = *m.Issuers })
+	revision(2, 0, 3*hour, w.issued) // other keys
+	revision(3, 0, 4*hour, none)     // none
+	revision(0, 1, 0, same)
+	l := w.open()
+	look := func(want ...string) {
+		t.Helper()
+		w.show(w.now)
+		w.refresh(l)
+		coming, err := l.Coming()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, m := range coming {
+			got = append(got, fmt.Sprintf("%d/%d", m.Epoch-ohttp.EpochAt(loggedtest.Now, length), m.Revision))
+			if m.Issuers == nil || m.Issuers.Leader != first.Leader {
+				t.Errorf("%s has other issuers", got[len(got)-1])
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("coming %v, want %v", got, want)
+		}
+	}
+	look("0/1", "1/0")
+	revision(4, 0, 5*hour, same) // as the first
+	w.now = w.now.Add(hour)
+	look("0/4", "1/0")
+	w.now = w.now.Add(hour) // revision 1 begins
+	look("1/0")
+	w.now = w.now.Add(hour) // and so does 2
+	epoch := ohttp.EpochAt(loggedtest.Now, length)
+	for role, signer := range map[signed.Role]*signed.Signer{signed.Leader: w.trio.Signers[signed.Leader], signed.Helper: w.trio.Signers[signed.Helper], signed.Attester: w.attester} {
+		w.count(role, signer, epoch, 9)
+	}
+	look("1/0")
+	m, err := l.Manifest(t.Context())
+	if err != nil || m.Revision != 2 {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	if _, ok, err := l.Cohort(m); ok || err != nil {
+		t.Errorf("the count of other issuers' credentials is taken: %v, %v", ok, err)
+	}
+	m.Issuers = first
+	if _, ok, err := l.Cohort(m); !ok || err != nil {
+		t.Errorf("the count of the epoch's is not: %v, %v", ok, err)
 	}
 }
 
@@ -377,6 +449,42 @@ func TestAway(t *testing.T) {
 	read = fork
 	if err := l.Refresh(t.Context()); err == nil {
 		t.Error("tiles of another tree")
+	}
+}
+
+// TestLongAway: a device without tiles that was away for a month goes on by the bundle alone, and
+// keeps the two checkpoints between which nothing is proved.
+func TestLongAway(t *testing.T) {
+	w := newWorld(t)
+	w.add(w.trio.Say(tlog.KindRecipe, signed.Leader, w.trio.RecipeFile()))
+	l := w.open()
+	for range 10 {
+		w.now = w.now.Add(6 * time.Hour)
+		w.show(w.now)
+		w.refresh(l)
+	}
+	left := l.Seen()
+	w.sizes = slices.DeleteFunc(w.sizes, func(n int64) bool { return n == left.Size }) // thinned
+	for _, day := range []time.Duration{0, 30} {
+		w.now = w.now.Add(day*24*time.Hour + time.Hour)
+		w.show(w.now)
+		if day == 0 {
+			if err := l.Refresh(t.Context()); !errors.Is(err, tlog.ErrGap) {
+				t.Errorf("after an hour: %v", err)
+			}
+			if err := l.Holds(w.id()); err != nil {
+				t.Errorf("the device lost what it had: %v", err)
+			}
+		}
+	}
+	l = w.open()
+	w.refresh(l)
+	if err := l.Holds(w.id()); err != nil || l.Seen().Size != w.log.Size() {
+		t.Errorf("%+v, %v", l.Seen(), err)
+	}
+	b, err := disk.ReadFile(w.fs, "gap.evidence", 1<<20)
+	if err != nil || bytes.Count(b, []byte(origin+"\n")) != 2 || !bytes.Contains(b, fmt.Appendf(nil, "\n%d\n", left.Size)) {
+		t.Errorf("no evidence of what was left: %q, %v", b, err)
 	}
 }
 

@@ -1,9 +1,11 @@
 package sender
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -17,6 +19,9 @@ import (
 
 // LogDir is the directory, beside a device's credentials, of what it has seen of the log.
 const LogDir = "log"
+
+// visitDir is that of the lock of the process that visits the attester.
+const visitDir = "visit"
 
 // A Purse is the directory in which a device keeps its credentials for the recipes of one
 // deployment, and what it has seen of their log; one process at a time.
@@ -84,20 +89,56 @@ func (p *Purse) with(do func(*credentials.Wallet) error) error {
 	return errors.Join(do(x.Wallet), x.Close())
 }
 
+// Visit visits the attester for the epoch of a manifest. While the attester is asked, the
+// directory is left to others, who send; another visit is refused then (*[BusyError]). It fails
+// as [Purse.Open] and [credentials.Wallet.Visit].
+func (p *Purse) Visit(ctx context.Context, m *ohttp.Manifest) (err error) {
+	dir := filepath.Join(p.Dir, visitDir)
+	alone, err := disk.OS(dir)
+	if err != nil {
+		return &DirError{err}
+	}
+	defer func() { err = errors.Join(err, alone.Close()) }()
+	if err := alone.Lock(); err != nil {
+		return &BusyError{dir, err}
+	}
+	var a *credentials.Asking
+	if err := p.with(func(w *credentials.Wallet) (err error) { a, err = w.Ask(m); return err }); a == nil || err != nil {
+		return err
+	}
+	sent := a.Send(ctx)
+	for { // whoever sends has the directory for a moment
+		err := p.with(func(w *credentials.Wallet) error { return w.Keep(a) })
+		if !errors.As(err, new(*BusyError)) {
+			return cmp.Or(err, sent)
+		}
+		if err := sleepUntil(ctx, time.Now().Add(again)); err != nil {
+			return cmp.Or(sent, err) // the same visit is answered again
+		}
+	}
+}
+
+// again is after how long a directory that another process has is tried again.
+const again = 100 * time.Millisecond
+
 // VisitInTime waits for the instant that was drawn for the epoch of a manifest, visits then,
 // and again at fixed distances until there is an answer or the epoch begins. While it waits,
-// the directory is left to others. The recipe counts devices. It fails with *[WaitError] where
+// the directory is left to others. It waits for nothing where the device has its credentials. The recipe counts devices. It fails with *[WaitError] where
 // it was ended early, and as [Purse.Open] and [credentials.Wallet.Visit].
 func (p *Purse) VisitInTime(ctx context.Context, m *ohttp.Manifest) error {
 	var at time.Time
+	held := false
 	err := p.with(func(w *credentials.Wallet) (err error) {
 		if !w.Enrolled() {
 			return credentials.ErrNotEnrolled
 		}
-		at, err = w.Plan(m)
+		held = slices.ContainsFunc(w.Epochs(), func(e credentials.Epoch) bool { return e.Number == m.Epoch && e.Held })
+		if !held {
+			at, err = w.Plan(m)
+		}
 		return err
 	})
-	if err != nil {
+	if held || err != nil {
 		return err
 	}
 	distance := apart(at, m.NotBefore)
@@ -105,7 +146,7 @@ func (p *Purse) VisitInTime(ctx context.Context, m *ohttp.Manifest) error {
 		if err := sleepUntil(ctx, at); err != nil {
 			return err
 		}
-		err := p.with(func(w *credentials.Wallet) error { return w.Visit(ctx, m) })
+		err := p.Visit(ctx, m)
 		if err == nil || answered(err) {
 			return err
 		}

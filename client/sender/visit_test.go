@@ -27,6 +27,7 @@ type attester struct {
 	away   int                  // how many visits get no answer
 	answer func() (int, string) // in place of an answer; nil is none
 	visits []time.Time
+	during func() // a visit
 }
 
 func (a *attester) Do(r *http.Request) (*http.Response, error) {
@@ -41,6 +42,9 @@ func (a *attester) Do(r *http.Request) (*http.Response, error) {
 		return say(http.StatusOK, nil)
 	}
 	a.visits = append(a.visits, time.Now())
+	if a.during != nil {
+		a.during()
+	}
 	if len(a.visits) <= a.away {
 		time.Sleep(700 * time.Millisecond) // until it is given up: no later visit moves with it
 		return nil, errors.New("no route to the attester")
@@ -160,6 +164,61 @@ func TestVisitInTime(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestHeldIsNotWaitedFor: a device that has its credentials waits for no instant.
+func TestHeldIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := new(attester)
+		p, m, at := enrolled(t, a)
+		if err := p.Visit(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+		before := time.Now()
+		if err := p.VisitInTime(t.Context(), m); err != nil || len(a.visits) != 1 || !time.Now().Equal(before) || !at.After(before) {
+			t.Errorf("%v, %d visits, at %v, and the instant is %v", err, len(a.visits), time.Now(), at)
+		}
+	})
+}
+
+// TestVisitLeavesTheDirectory: while the attester is asked, others have the directory, for as
+// long as they want, and nobody makes a second visit.
+func TestVisitLeavesTheDirectory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := new(attester)
+		p, m, _ := enrolled(t, a)
+		a.during = func() {
+			x, err := p.Open()
+			if err != nil {
+				t.Fatalf("during a visit: %v", err)
+			}
+			if err := p.Visit(t.Context(), m); !errors.As(err, new(*BusyError)) {
+				t.Errorf("a second visit: %v", err)
+			}
+			go func() { // who sends is not through when the answer comes
+				time.Sleep(time.Second)
+				if err := x.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+		if err := p.Visit(t.Context(), m); err != nil || len(a.visits) != 1 {
+			t.Fatalf("%v, %d visits", err, len(a.visits))
+		}
+		a.during = nil
+		if err := p.Visit(t.Context(), m); err != nil || len(a.visits) != 1 {
+			t.Errorf("%v, %d visits, though it has its credentials", err, len(a.visits))
+		}
+		err := p.with(func(w *credentials.Wallet) error {
+			if e := w.Epochs(); len(e) != 1 || !e[0].Held {
+				t.Errorf("%+v", e)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestVisitInTimeEnds: an answer that would be the same again ends the visits, and so do the

@@ -207,11 +207,11 @@ func (f *issuerFlags) read(attester signed.PublicKey) (*ohttp.Issuers, error) {
 }
 
 // cohort asks a running leader, helper or attester how many devices there are of an epoch, and
-// returns what its owner says of it.
-func cohort(ctx context.Context, path string, epoch uint64) (deployment [32]byte, content []byte, err error) {
+// returns what its owner says of it, and whose owner's root key that is, in hexadecimal digits.
+func cohort(ctx context.Context, path string, epoch uint64) (deployment [32]byte, owner string, content []byte, err error) {
 	role, err := roleOf("log add", path)
 	if err != nil {
-		return deployment, nil, err
+		return deployment, "", nil, err
 	}
 	var at service.Address
 	switch role {
@@ -219,17 +219,17 @@ func cohort(ctx context.Context, path string, epoch uint64) (deployment [32]byte
 		as := map[deploy.Role]dap.Role{deploy.LeaderRole: dap.RoleLeader, deploy.HelperRole: dap.RoleHelper}[role]
 		c, err := deploy.LoadAggregator(path, as)
 		if err != nil {
-			return deployment, nil, ofInput(err, noDeployment)
+			return deployment, "", nil, ofInput(err, noDeployment)
 		}
 		at = c.Local.Address
 	case deploy.AttesterRole:
 		c, err := deploy.LoadAttester(path)
 		if err != nil {
-			return deployment, nil, ofInput(err, "starling serve attester --help shows a configuration to begin with")
+			return deployment, "", nil, ofInput(err, "starling serve attester --help shows a configuration to begin with")
 		}
 		at = c.Local.Address
 	default:
-		return deployment, nil, failf(exitInput, "name leader.toml, helper.toml or attester.toml", "%s: a %s has no devices to count", path, role)
+		return deployment, "", nil, failf(exitInput, "name leader.toml, helper.toml or attester.toml", "%s: a %s has no devices to count", path, role)
 	}
 	host := string(at)
 	if at.IsUnix() {
@@ -237,34 +237,34 @@ func cohort(ctx context.Context, path string, epoch uint64) (deployment [32]byte
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("http://%s%s?epoch=%d", host, deploy.CohortPath, epoch), bytes.NewReader([]byte("{}")))
 	if err != nil {
-		return deployment, nil, err
+		return deployment, "", nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := localClient(at).Do(req)
 	if op := new(net.OpError); errors.As(err, &op) && op.Op == "dial" {
-		return deployment, nil, failf(exitUnreachable, "starling serve "+string(role)+" "+path, "%s: the %s does not run", path, role)
+		return deployment, "", nil, failf(exitUnreachable, "starling serve "+string(role)+" "+path, "%s: the %s does not run", path, role)
 	} else if err != nil {
-		return deployment, nil, err
+		return deployment, "", nil, err
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, maxStatus))
 	if err != nil {
-		return deployment, nil, err
+		return deployment, "", nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return deployment, nil, failf(exitNotYet, "an epoch's number is public once it has begun: starling manifest show says when", "%s: %s", path, strings.TrimSpace(string(b)))
+		return deployment, "", nil, failf(exitNotYet, "an epoch's number is public once it has begun: starling manifest show says when", "%s: %s", path, strings.TrimSpace(string(b)))
 	}
 	var said deploy.Cohort
 	if err := json.Unmarshal(b, &said); err != nil {
-		return deployment, nil, err
+		return deployment, "", nil, err
 	}
 	id, err := hex.DecodeString(said.Deployment)
 	if err != nil || len(id) != len(deployment) {
-		return deployment, nil, fmt.Errorf("%s: it names no deployment", path)
+		return deployment, "", nil, fmt.Errorf("%s: it names no deployment", path)
 	}
 	x := tlog.Cohort{Role: map[string]signed.Role{"leader": signed.Leader, "helper": signed.Helper, "attester": signed.Attester}[said.Role], Epoch: said.Epoch, Devices: said.Devices}
 	content, err = x.Append(nil)
-	return [32]byte(id), content, err
+	return [32]byte(id), said.Owner, content, err
 }
 
 // outerAttester is an attester, as status and doctor look at it.

@@ -19,6 +19,7 @@ import (
 	"github.com/starling-agg/starling/client/credentials"
 	"github.com/starling-agg/starling/client/logbook"
 	"github.com/starling-agg/starling/client/sender"
+	"github.com/starling-agg/starling/internal/endpoint"
 	"github.com/starling-agg/starling/internal/logged"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/signed"
@@ -36,6 +37,7 @@ type countedRecipe struct {
 	recipe  *recipe.Recipe
 	anchors *signed.Anchors
 	purse   sender.Purse
+	relayed bool // the log's bundle is fetched from the relay
 }
 
 // openCounted opens a recipe that counts devices or names a log, whose keys are anchors.
@@ -107,6 +109,13 @@ func (x *countedRecipe) ofBook(err error) error {
 		return ofLog(err)
 	case errors.As(err, new(*failure)):
 		return err
+	case x.relayed:
+		code := exitUnreachable
+		if status := new(logged.StatusError); errors.As(err, &status) && status.Status == http.StatusServiceUnavailable {
+			code = exitNotYet
+		}
+		return &failure{code, fmt.Errorf("the relay %s, which hands the log's bundle out: %w", x.recipe.Relay.URL, err),
+			cmp.Or(hintOfCertificate(err), "type the same again; the relay's owner sees more with starling doctor relay.toml")}
 	}
 	return away(err)
 }
@@ -269,6 +278,9 @@ devices and names a log, it follows that.`,
 				if *wait && *atOnce || *at != "" && *bundle != "" {
 					return usageOf("visit", errors.New("--wait and --at-once exclude each other, and so do --log and --bundle"))
 				}
+				if _, err := endpoint.Parse(*at); *at != "" && err != nil {
+					return failf(exitUsage, fmt.Sprintf("starling visit --log https://log.example/ ... %s, or without --log, by the relay", file), "--log: %w", err)
+				}
 				x, err := openCounted("visit", file, *dir, *anchors)
 				if err != nil {
 					return err
@@ -278,15 +290,9 @@ devices and names a log, it follows that.`,
 						"%s names no log, so nobody says for how many devices there are credentials, and none is shown", file)
 				}
 				v := &visiting{countedRecipe: x, policy: *policy, wait: *wait, atOnce: *atOnce}
-				remote := logged.Remote{URL: cmp.Or(*at, x.recipe.Relay.URL), Client: &http.Client{Timeout: 30 * time.Second}}
-				v.from.Fetch = remote.Bundle
-				if *at != "" { // which has its tiles too
-					v.from.Tiles = remote.Files
-				}
-				if *bundle != "" {
-					v.now = true // nobody learns when
-					v.from.Fetch = func(context.Context) ([]byte, error) { return readLimited(*bundle, tlog.MaxBundle) }
-				}
+				x.relayed = *at == "" && *bundle == ""
+				v.now = *bundle != "" // nobody learns when
+				v.from = bundleFrom(x.recipe.Relay.URL, *at, *bundle)
 				if err := v.visit(ctx, e, *asJSON); err != nil {
 					return err
 				}
@@ -294,6 +300,20 @@ devices and names a log, it follows that.`,
 			}
 		},
 	}
+}
+
+// bundleFrom says where a device has the log's bundle from: the relay, where nothing else was
+// typed, which asks the log for it alone. Tiles show for how long the device was away, and to whom;
+// so it asks for them only where it was told to ask the log, which sees it anyhow.
+func bundleFrom(relay, log, file string) logbook.Options {
+	if file != "" {
+		return logbook.Options{Fetch: func(context.Context) ([]byte, error) { return readLimited(file, tlog.MaxBundle) }}
+	}
+	remote := logged.Remote{URL: cmp.Or(log, relay), Client: &http.Client{Timeout: 30 * time.Second}}
+	if log == "" {
+		return logbook.Options{Fetch: remote.Bundle}
+	}
+	return logbook.Options{Fetch: remote.Bundle, Tiles: remote.Files}
 }
 
 // visiting is one run of starling visit.
@@ -355,50 +375,57 @@ func (v *visiting) visit(ctx context.Context, e *env, asJSON bool) (err error) {
 	if err != nil {
 		return err
 	}
+	var failed error // the first thing that went wrong with one epoch: others are visited for all the same
+	fail := func(err error) {
+		if err != nil && failed == nil {
+			failed = v.refused(ctx, err)
+		}
+	}
 	// The first statement on an epoch stays, so the manifest under which it is taken has to hold.
 	if m, err := v.book.Manifest(ctx); err == nil && holds.Signed(m) == nil {
 		c, ok, err := v.book.Cohort(m)
 		if err == nil && ok {
-			err = w.Told(m.Epoch, c)
+			err = w.Told(m, c)
 		}
-		if err != nil {
-			return v.refused(ctx, err)
-		}
+		fail(err)
 	}
 	coming, err := v.coming(holds)
 	if err != nil {
 		return err
 	}
-	var failed error // of the first epoch for which something went wrong: others are visited for all the same
+	held := make(map[uint32]bool)
+	for _, x := range w.Epochs() {
+		held[x.Number] = x.Held
+	}
+	var due []*ohttp.Manifest
 	for _, m := range coming {
 		at, err := w.Plan(m)
 		if errors.Is(err, credentials.ErrFull) {
 			break // its turn comes
 		}
-		if err == nil && (v.atOnce || !v.wait && !time.Now().Before(at)) {
-			err = w.Visit(ctx, m)
-		}
-		if err == nil && v.wait && !asJSON {
-			_, err = fmt.Fprintf(e.stdout, "epoch %d: waiting for the instant that was drawn, %s\n", m.Epoch, clock(at))
-		}
-		if err != nil && failed == nil {
-			failed = v.refused(ctx, err)
+		fail(err)
+		switch {
+		case err != nil || held[m.Epoch]:
+		case v.wait:
+			due = append(due, m)
+			if !asJSON {
+				_, err := fmt.Fprintf(e.stdout, "epoch %d: waiting for the instant that was drawn, %s\n", m.Epoch, clock(at))
+				fail(err)
+			}
+		case v.atOnce || !time.Now().Before(at):
+			due = append(due, m)
 		}
 	}
-	if failed != nil || !v.wait {
-		return failed
-	}
-	err = end() // while it waits, others may use the directory
+	fail(end()) // while it waits, for the instant or for the attester, others may use the directory
 	end = func() error { return nil }
-	for _, m := range coming {
-		if err == nil {
-			err = v.purse.VisitInTime(ctx, m)
+	for _, m := range due {
+		if v.wait {
+			fail(v.purse.VisitInTime(ctx, m))
+		} else {
+			fail(v.purse.Visit(ctx, m))
 		}
 	}
-	if err != nil {
-		return v.refused(ctx, err)
-	}
-	return nil
+	return failed
 }
 
 // holds holds manifests against the recipe's keys.

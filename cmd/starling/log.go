@@ -19,6 +19,7 @@ import (
 	"github.com/starling-agg/starling/anonymity/tlog"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/endpoint"
 	"github.com/starling-agg/starling/internal/logged"
 	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/recipe"
@@ -97,6 +98,9 @@ func logURL(p *tlog.Policy, given string) (logged.Remote, error) {
 	}
 	if given == "" {
 		return logged.Remote{}, failf(exitUsage, "--log https://log.example/", "the policy does not say where the log is")
+	}
+	if _, err := endpoint.Parse(given); err != nil {
+		return logged.Remote{}, failf(exitUsage, "--log https://log.example/", "the log's address: %w", err)
 	}
 	return logged.Remote{URL: given, Client: &http.Client{Timeout: 30 * time.Second}}, nil
 }
@@ -182,7 +186,8 @@ can verify it without asking anybody.`,
 				if *epoch > 0 {
 					var deployment [32]byte
 					var content []byte
-					if deployment, content, err = cohort(ctx, path, *epoch); err == nil {
+					if deployment, m.owner, content, err = cohort(ctx, path, *epoch); err == nil {
+						m.of = path
 						entry, err = m.state(tlog.KindCohort, deployment, content)
 					}
 				} else {
@@ -246,6 +251,9 @@ func signersOf(w *tlog.Witnessed) string {
 type entryMaker struct {
 	list, release, withdraw, census bool
 	key, delegation                 string
+	// owner is whose root key has to say it, in hexadecimal digits, and of the party that the
+	// configuration is of; "" for anybody.
+	owner, of string
 }
 
 const manifestStart = "starling manifest v"
@@ -345,6 +353,10 @@ func (m entryMaker) state(kind tlog.Kind, deployment [32]byte, content []byte) (
 	s, err := deploy.ReadSigner(service.Secret(m.key), m.delegation)
 	if err != nil {
 		return tlog.Entry{}, ofInput(err, "starling key online --help")
+	}
+	if m.owner != "" && s.Root().String() != m.owner {
+		return tlog.Entry{}, failf(exitInput, fmt.Sprintf("name the online key of the owner of %s: --signing-key FILE", m.of),
+			"%s is the key of another owner (root %s) than that of %s (root %s): no device would believe it", m.key, s.Root(), m.of, m.owner)
 	}
 	e, err := tlog.State(kind, deployment, content, s, time.Now())
 	if err != nil {

@@ -249,7 +249,7 @@ func (d *device) visit(ctx context.Context) error {
 	}
 	d.now = d.w.epochBegin.Add(time.Minute)
 	c := arc.Cohort{Leader: devices, Helper: devices, Attested: devices}
-	if err := d.wallet.Told(d.w.issuing.Epoch, c); err != nil {
+	if err := d.wallet.Told(d.w.issuing, c); err != nil {
 		return err
 	}
 	held, err := d.wallet.For(devices).Held(uint64(d.w.issuing.Epoch))

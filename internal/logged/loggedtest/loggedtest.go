@@ -57,8 +57,14 @@ func (x *Trio) Deployment() [32]byte {
 	return id
 }
 
-// List is the signed key list of one role.
+// List is the signed key list of one role, of the epoch of Now.
 func (x *Trio) List(role signed.Role, id uint8) []byte {
+	x.t.Helper()
+	return x.ListAt(role, id, ohttp.EpochAt(Now, x.Recipe.ServerKeys.Epoch()), Now, Now.Add(time.Hour))
+}
+
+// ListAt is the signed key list of one role, of an epoch and of a time.
+func (x *Trio) ListAt(role signed.Role, id uint8, epoch uint32, from, until time.Time) []byte {
 	x.t.Helper()
 	k, err := sealed.Generate(id, sealed.SuiteX25519)
 	if err != nil {
@@ -70,7 +76,7 @@ func (x *Trio) List(role signed.Role, id uint8) []byte {
 	}
 	path := x.Recipe.Path.(recipe.TwoServer)
 	base := map[signed.Role]string{signed.Leader: path.Leader, signed.Helper: path.Helper}[role]
-	l := &signed.List{Deployment: x.Deployment(), Role: role, URL: base, Epoch: ohttp.EpochAt(Now, x.Recipe.ServerKeys.Epoch()), NotBefore: Now, NotAfter: Now.Add(time.Hour), Body: body}
+	l := &signed.List{Deployment: x.Deployment(), Role: role, URL: base, Epoch: epoch, NotBefore: from, NotAfter: until, Body: body}
 	b, err := l.Sign(x.Signers[role])
 	if err != nil {
 		x.t.Fatal(err)
