@@ -27,7 +27,7 @@ type Rung struct {
 const Recent = 96
 
 // Thin leaves of items of rising times those that are to be kept: all if they are [MaxSteps]
-// or fewer, else the first, the last [Recent], and of those between fewer the older they are. Whoever
+// or fewer, else the first, the last [Recent], and of those between fewer the older they are. A device that
 // looks for an item of an age finds one that is older by an eighth of that age, at most,
 // for five years of one item an hour. It changes what it is given.
 func Thin[T any](all []T, at func(T) time.Time) []T {
@@ -35,7 +35,7 @@ func Thin[T any](all []T, at func(T) time.Time) []T {
 		now := at(all[len(all)-1])
 		worst, least := 1, float64(0)
 		for i := 1; i < len(all)-Recent; i++ {
-			// What the gap would be without it, in parts of its age.
+			// The gap as it would be without it, in parts of its age.
 			gap := float64(at(all[i+1]).Sub(at(all[i-1])))
 			if age := float64(now.Sub(at(all[i]))) + float64(time.Second); i == 1 || gap/age < least {
 				worst, least = i, gap/age
@@ -81,8 +81,8 @@ func continued(old, size int64, root Hash, proof []Hash) (Hash, error) {
 }
 
 // fallback is the largest rung from which a bundle has a step, for a device that was away
-// for so long that the log has not kept the size that it saw last. What the device saw
-// behind the rung is not proved to be in the log: that may be no more than the last of what it saw, for
+// for so long that the log has not kept the size that it saw last. Entries that the device saw
+// behind the rung are not proved to be in the log: they may be no more than the last of what it saw, for
 // a quarter as long as it was away, and it was away for [MaxAge] at least. A log that keeps sizes
 // as [Thin] has one for each.
 func (m *Memory) fallback(steps []Step, now time.Time) (r *Rung, proof []Hash) {

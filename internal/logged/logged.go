@@ -314,7 +314,7 @@ type Content struct {
 // An entry that a later version knows is skipped, or each new version of one recipe would
 // stop all older devices of the deployment. It is never used, and stands in nobody's way: it
 // is about nothing, so that it neither fills the place of an entry that is known nor lets a
-// second one through. Whoever wraps something in a version that is not known so gains
+// second one through. An owner that wraps something in a version that is not known so gains
 // no more than by logging nothing; what owners sign apart from its version (a recipe's
 // statement) must be signed all the same. Two entries about the same, one of each version,
 // would show old and new devices different things: both stand in the log for all to see.
