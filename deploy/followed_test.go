@@ -161,7 +161,11 @@ func TestFollowedLog(t *testing.T) {
 		ended <- service.Run(ctx, 0, func() { close(started) }, c.Parts(service.NewLogger(new(bytes.Buffer), 99), Listeners{Public: w.servers.Leader, Local: w.servers.LeaderLocal})...)
 	}()
 	<-started
-	<-asked
+	select {
+	case <-asked:
+	case <-time.After(time.Minute):
+		t.Fatal("nobody asks the log")
+	}
 	lines := strings.Split(string(get(t, "http://"+w.servers.LeaderLocal.Addr().String()+"/metrics")), "\n") // while the log is slow
 	if got := value(lines, "starling_cohort_alarms"); got != "1" {
 		t.Errorf("%q alarms", got)
