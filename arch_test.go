@@ -88,6 +88,8 @@ var bans = []struct {
 	{[]string{"client", "collector", "anonymity", "recipe", "dap", "aggregator"}, []string{"github.com/jackc"},
 		[]string{"aggregator/internal/store/postgres", "aggregator/internal/party", "aggregator/leader", "aggregator/helper", "aggregator/database"},
 		"a database that others can reach is one engine of the aggregator's store, which its services open and its owner migrates, and no party's else"},
+	{[]string{"client", "collector", "anonymity", "recipe", "dap", "aggregator"}, []string{"github.com/coreos", "github.com/go-jose", "golang.org/x/oauth2"}, []string{"anonymity/attester"},
+		"who a person is, by an identity provider, is the attester's business alone"},
 	{[]string{"aggregator"}, []string{"client", "collector"}, nil,
 		"who must not make or open reports in the clear cannot call the code that does"},
 	{[]string{"anonymity"}, []string{"dap", "vdaf", "dp", "recipe", "aggregator", "client", "collector"}, nil,

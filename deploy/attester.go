@@ -2,6 +2,9 @@ package deploy
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,6 +15,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/anonymity/attester"
+	"github.com/starling-agg/starling/internal/endpoint"
 	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/recipe"
 )
@@ -33,8 +37,17 @@ type Attester struct {
 	// time. Required.
 	Manifests service.Path `toml:"manifests"`
 	// Codes is the file of the hashes of the codes that devices enrol with, of starling
-	// attester codes. Required.
+	// attester codes. It, OIDC or MTLS is required, as the recipe has it, and no other.
 	Codes service.Path `toml:"codes"`
+	// OIDC is the identity provider whose ID tokens devices enrol with.
+	OIDC AttesterOIDC `toml:"oidc"`
+	// MTLS says whose certificates devices enrol with. It goes with the public listener's
+	// tls_certificate: of a proxy's word nothing is taken.
+	MTLS AttesterMTLS `toml:"mtls"`
+	// Names is the file of the key, of starling key token, that hides the persons or
+	// certificates whom devices are of. It goes with OIDC and MTLS, and is never another:
+	// who has enrolled would be a new device under it.
+	Names service.Secret `toml:"names"`
 	// Key is the file of the online key that signs orders. Required.
 	Key service.Secret `toml:"key"`
 	// Delegation is the word of the attester's root for it. Required.
@@ -43,6 +56,49 @@ type Attester struct {
 	Devices int `toml:"devices"`
 	// Log says how much is written to stderr. Default "info".
 	Log Log `toml:"log"`
+}
+
+// AttesterOIDC is an identity provider, by OpenID Connect.
+type AttesterOIDC struct {
+	// Issuer is the provider's URL, as its tokens have it. Required.
+	Issuer string `toml:"issuer"`
+	// Audience is the client that tokens are made for. Required.
+	Audience string `toml:"audience"`
+	// Claim names the person: one that is never another's, and that no person can change.
+	// Default "sub".
+	Claim string `toml:"claim"`
+	// MaxAge is how long ago a token was made at most. Default 10m.
+	MaxAge service.Duration `toml:"max_age"`
+	// CA are the certificates, in a PEM file, of those who vouch for the provider's. Default:
+	// the system's.
+	CA service.Path `toml:"ca"`
+}
+
+// AttesterMTLS is who vouches for devices' certificates.
+type AttesterMTLS struct {
+	// CA are the certificates, in a PEM file, of the authorities that sign devices'. Required.
+	CA service.Path `toml:"ca"`
+	// Name is what tells devices apart: "key" for the public key, or "subject-serial" for the
+	// serialNumber of the certificate's subject, which stays when the key is another. Required.
+	Name string `toml:"name"`
+}
+
+// certificateNames are the names of [AttesterMTLS.Name].
+var certificateNames = map[string]attester.CertificateName{"key": attester.CertificateKey, "subject-serial": attester.SubjectSerial}
+
+// kind is how devices are told apart; 0 where that is not said, or in more than one way.
+func (c *Attester) kind() (kind recipe.Attestation) {
+	n := 0
+	for of, is := range map[recipe.Attestation]bool{recipe.Codes: c.Codes != "", recipe.OIDC: c.OIDC != (AttesterOIDC{}), recipe.MTLS: c.MTLS != (AttesterMTLS{})} {
+		if is {
+			kind = of
+			n++
+		}
+	}
+	if n != 1 {
+		return 0
+	}
+	return kind
 }
 
 // LoadAttester reads and validates attester.toml, and none of the files that it names:
@@ -58,12 +114,25 @@ func LoadAttester(path string) (*Attester, error) {
 // Validate says what is wrong with the configuration by itself.
 func (c *Attester) Validate() error {
 	var f Faults
+	kind := c.kind()
 	f.Add("public: ", c.Public.Validate())
 	f.Add("local.address: ", service.Local{Address: c.Local.Address}.Validate())
 	f.If(c.Data == "", "data: the directory of devices is required")
 	f.If(c.Recipe == "", "recipe: required: one of the deployment, which names the attester")
 	f.If(c.Manifests == "", "manifests: a directory is required, with the manifests that leader, helper and gateway have signed")
-	f.If(c.Codes == "", "codes: required; starling attester codes makes them")
+	f.If(kind == 0, "codes, oidc, mtls: want one of them; starling attester codes makes codes")
+	f.If(kind > recipe.Codes != (c.Names != ""), "names: goes with oidc and mtls, and with these is required; starling key token makes it")
+	if o := c.OIDC; o != (AttesterOIDC{}) {
+		f.If(o.Audience == "", "oidc.audience: required: the client that tokens are made for")
+		f.Add("oidc.issuer: ", endpoint.CheckPeer(o.Issuer))
+		f.If(o.MaxAge < 0, "oidc.max_age: negative")
+	}
+	if m := c.MTLS; m != (AttesterMTLS{}) {
+		f.If(m.CA == "", "mtls.ca: required: a PEM file")
+		f.If(certificateNames[m.Name] == 0, "mtls.name: want \"key\" or \"subject-serial\"")
+		f.If(c.Public.TLSCertificate == "", "mtls: goes with public.tls_certificate: devices show theirs to the attester itself")
+		f.If(c.Public.TLSClientCA != "", "public.tls_client_ca: goes without mtls, which asks for certificates where devices enrol, and not where they visit")
+	}
 	f.If(c.Key == "" || c.Delegation == "", "key, delegation: required; starling key online makes both")
 	f.If(c.Devices < 0, "devices: negative")
 	return f.All()
@@ -74,9 +143,13 @@ func (c *Attester) shown() (service.Listen, Agreement, string) { return c.Public
 // maxCodes bounds a file of codes, in bytes.
 const maxCodes = 128 << 20
 
+// maxCertificates bounds a file of certificates, in bytes.
+const maxCertificates = 1 << 20
+
 // options reads the files that the configuration names, but for the directory of its own.
 func (c *Attester) options(log *slog.Logger) (o attester.Options, r *recipe.Recipe, err error) {
-	if c.Recipe == "" || c.Codes == "" || c.Key == "" || c.Delegation == "" {
+	kind := c.kind()
+	if c.Recipe == "" || kind == 0 || c.Key == "" || c.Delegation == "" {
 		return o, nil, nil // was told when the configuration was read
 	}
 	var f Faults
@@ -88,11 +161,11 @@ func (c *Attester) options(log *slog.Logger) (o attester.Options, r *recipe.Reci
 	}
 	o.Signer, err = ReadSigner(c.Key, string(c.Delegation))
 	f.Add("", err)
-	b, err := readFile(string(c.Codes), maxCodes)
-	if err == nil {
-		o.Attestation, err = attester.ReadCodes(b)
+	o.Attestation, err = c.attestation()
+	f.Add("", err)
+	if r != nil && r.Tokens != nil {
+		f.If(r.Tokens.Attestation != kind, "recipe: by it devices enrol with %v, and here with %v", r.Tokens.Attestation, kind)
 	}
-	f.Add("codes: ", err)
 	if all := f.All(); all != nil {
 		return o, nil, all
 	}
@@ -113,6 +186,58 @@ func (c *Attester) options(log *slog.Logger) (o attester.Options, r *recipe.Reci
 		return attester.Terms{Begin: m.NotBefore, Cap: m.Issuers.Cap}, true
 	}
 	return o, r, nil
+}
+
+// attestation is how devices are told apart.
+func (c *Attester) attestation() (attester.Attestation, error) {
+	if c.kind() == recipe.Codes {
+		b, err := readFile(string(c.Codes), maxCodes)
+		if err != nil {
+			return nil, fmt.Errorf("codes: %w", err)
+		}
+		codes, err := attester.ReadCodes(b)
+		if err != nil {
+			return nil, fmt.Errorf("codes: %w", err)
+		}
+		return codes, nil
+	}
+	var key attester.NameKey
+	text, err := c.Names.Text()
+	if err != nil {
+		return nil, fmt.Errorf("names: %w", err)
+	}
+	if n, err := hex.Decode(key[:], []byte(text)[:min(len(text), 2*len(key))]); err != nil || n != len(key) || len(text) != 2*len(key) {
+		return nil, fmt.Errorf("names: %s has not %d hexadecimal digits: starling key token makes them", c.Names, 2*len(key))
+	}
+	if m := c.MTLS; c.kind() == recipe.MTLS {
+		roots, err := certificates(m.CA)
+		if err != nil {
+			return nil, fmt.Errorf("mtls.ca: %w", err)
+		}
+		return attester.NewCertificates(attester.CertificateOptions{Roots: roots, Name: certificateNames[m.Name], Key: key})
+	}
+	o := attester.OIDCOptions{Issuer: c.OIDC.Issuer, Audience: c.OIDC.Audience, Claim: c.OIDC.Claim, MaxAge: time.Duration(c.OIDC.MaxAge), Key: key}
+	if c.OIDC.CA != "" {
+		roots, err := certificates(c.OIDC.CA)
+		if err != nil {
+			return nil, fmt.Errorf("oidc.ca: %w", err)
+		}
+		o.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true}
+	}
+	return attester.NewOIDC(o)
+}
+
+// certificates reads those of authorities.
+func certificates(path service.Path) (*x509.CertPool, error) {
+	b, err := readFile(string(path), maxCertificates)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(b) {
+		return nil, fmt.Errorf("no certificate in %s", path)
+	}
+	return pool, nil
 }
 
 // Check reads every file that the configuration names, as starting would, and opens no
@@ -157,7 +282,9 @@ func (c *Attester) Parts(log *slog.Logger, open Listeners) []service.Part {
 		}
 		return 0
 	})
-	return publicParty("attester", c.Public, c.Local, log, open, metrics, ready,
+	public := c.Public
+	public.AskClients = c.kind() == recipe.MTLS
+	return publicParty("attester", public, c.Local, log, open, metrics, ready,
 		func(ctx context.Context, ready func()) error {
 			o, r, err := c.options(log)
 			if err != nil {

@@ -217,7 +217,10 @@ func TestIssuerConfiguration(t *testing.T) {
 	}
 	wantFaults(t, mixed(LeaderFile, "[issuer] # beside it: gives devices their credentials, whom the attester vouches for\nkeys = \"leader.issuer\"\nmanifests = \"manifests\"\n", ""), "issuer.keys: required, for a recipe counts devices")
 	wantFaults(t, mixed(LeaderFile, "keys = \"leader.issuer\"\n", ""), "issuer.keys, manifests: both are required")
-	wantFaults(t, mixed("attester.toml", "codes = \"codes\"\n", ""), "codes: required")
+	wantFaults(t, mixed("attester.toml", "codes = \"codes\"\n", ""), "codes, oidc, mtls: want one of them")
+	wantFaults(t, mixed("attester.toml", "[public]", "[mtls]\nname = \"colour\"\n[public]"), "codes, oidc, mtls: want one of them", "mtls.ca: required", "mtls.name: want", "mtls: goes with public.tls_certificate")
+	wantFaults(t, mixed("attester.toml", "[public]", "[oidc]\nissuer = \"http://provider.example\"\n[public]"), "codes, oidc, mtls: want one of them", "oidc.audience: required", "oidc.issuer: ")
+	wantFaults(t, mixed("attester.toml", "codes = \"codes\"", "codes = \"codes\"\nnames = \"secrets/attester.online\""), "names: goes with oidc and mtls")
 	wantFaults(t, mixed("attester.toml", "codes = \"codes\"", "codes = \"secrets/attester.online\""), "not a file of enrolment codes")
 	wantFaults(t, mixed("attester.toml", "key = \"secrets/attester.online\"\ndelegation = \"secrets/attester.online.delegation\"",
 		"key = \"secrets/leader.online\"\ndelegation = \"secrets/leader.online.delegation\""), "and the recipe's attester is")

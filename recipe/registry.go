@@ -180,8 +180,8 @@ var codepoints = []Codepoint{
 	{"kem", uint16(XWing), "x-wing", true},
 
 	{"attestation", uint16(Codes), "codes", true},
-	{"attestation", 2, "oidc", false},
-	{"attestation", 3, "mtls", false},
+	{"attestation", uint16(OIDC), "oidc", true},
+	{"attestation", uint16(MTLS), "mtls", true},
 
 	{"wire-version", dap.Draft19.Number(), dap.Draft19.String(), true},
 

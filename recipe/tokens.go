@@ -37,8 +37,22 @@ const (
 // An Attestation is how an attester tells one device from another.
 type Attestation uint8
 
-// Codes are given out by the attester's operator, each for one device, and used up once.
-const Codes Attestation = 1
+const (
+	// Codes are given out by the attester's operator, each for one device, and used up once.
+	Codes Attestation = 1 + iota
+	// OIDC: an organisation's identity provider says, by OpenID Connect, who a person is.
+	OIDC
+	// MTLS: devices have certificates of an authority of the attester's operator.
+	MTLS
+)
+
+// proves is what a kind of attestation proves of who enrols, and what it does not: that a
+// device is genuine is not yet that its owner has one.
+var proves = map[Attestation][2]string{
+	Codes: {"whoever has a one-time code of its is one", "that no person has two codes is its operator's word"},
+	OIDC:  {"whoever logs in at its identity provider is one, on however many devices", "that no person has two accounts is the provider's word"},
+	MTLS:  {"whoever holds the key of a certificate of its authority is one", "that no person has two devices or certificates is the authority's word"},
+}
 
 func (a Attestation) String() string { return nameOf("attestation", uint16(a)) }
 
@@ -126,7 +140,8 @@ func (r *Recipe) describeTokens(line func(string, string, ...any)) {
 		return
 	}
 	line("Devices", "each has one report a round, or none: it shows leader and helper a credential each, which tells nothing else of it")
-	line("", "the attester %s vouches for devices: whoever has a one-time code of its is one, and that no person has two codes is its operator's word", t.Attester)
+	said := proves[t.Attestation]
+	line("", "the attester %s vouches for devices (%s): %s, and %s", t.Attester, t.Attestation, said[0], said[1])
 	line("", "forging takes leader and helper together, or the attester: %d counts devices that the attester vouches for", r.MinBatch)
 	line("", "no device shows a credential before %s of the epoch", count(t.MinCohort, "device has one", "devices have those"))
 	if ok, why := r.Counted(); ok {

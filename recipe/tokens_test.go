@@ -58,6 +58,37 @@ func TestTokens(t *testing.T) {
 	}
 }
 
+// TestAttestation: a recipe says how its attester tells devices apart, what that proves, and
+// what nobody proves by it.
+func TestAttestation(t *testing.T) {
+	for kind, words := range map[Attestation]string{
+		Codes: "(codes): whoever has a one-time code of its is one, and that no person has two codes is its operator's word",
+		OIDC:  "(oidc): whoever logs in at its identity provider is one, on however many devices, and that no person has two accounts is the provider's word",
+		MTLS:  "(mtls): whoever holds the key of a certificate of its authority is one, and that no person has two devices or certificates is the authority's word",
+	} {
+		o := counted(t)
+		o.Tokens.Attestation = kind
+		r, err := account.New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := r.Append(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := Read(b); err != nil || again.Tokens.Attestation != kind {
+			t.Errorf("%v: read as %v, %v", kind, again.Tokens.Attestation, err)
+		}
+		var text strings.Builder
+		if err := describe(r, &text); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(strings.Fields(text.String()), " "); !strings.Contains(got, words) {
+			t.Errorf("%v is not said: %s", kind, got)
+		}
+	}
+}
+
 // TestTokensRefused: what does not go together is said by its field, and bytes that no
 // version wrote are refused.
 func TestTokensRefused(t *testing.T) {

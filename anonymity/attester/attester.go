@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -141,7 +142,7 @@ type visits struct {
 	pending map[[32]byte][32]byte // that are being written down
 }
 
-// New makes an attester and reads which devices there are.
+// New makes an attester and reads which devices there are. It fails with [ErrNames].
 func New(o Options) (*Attester, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -159,6 +160,9 @@ func New(o Options) (*Attester, error) {
 		return nil, fmt.Errorf("attester: devices: %w", err)
 	}
 	a.log = log
+	if err := a.keepNames(); err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
 	return a, nil
 }
 
@@ -194,12 +198,13 @@ const (
 	busy      = "busy"
 	away      = "issuer-away"
 	refused   = "issuer-refused"
+	silent    = "provider-away" // who says what a proof is worth does not answer
 	failed    = "failed"
 )
 
 // Outcomes lists what becomes of requests.
 func Outcomes() []string {
-	return []string{enrolled, visited, again, malformed, unproved, taken, stranger, second, unknown, begun, full, busy, away, refused, failed}
+	return []string{enrolled, visited, again, malformed, unproved, taken, stranger, second, unknown, begun, full, busy, away, refused, silent, failed}
 }
 
 // Outcome counts the requests that ended so since the start.
@@ -222,7 +227,8 @@ func (e *Refusal) Unwrap() error { return e.Err }
 var statuses = map[string]int{
 	malformed: http.StatusBadRequest, unproved: http.StatusForbidden, taken: http.StatusConflict, stranger: http.StatusUnauthorized,
 	second: http.StatusConflict, unknown: http.StatusNotFound, begun: http.StatusGone, full: http.StatusTooManyRequests,
-	busy: http.StatusServiceUnavailable, away: http.StatusServiceUnavailable, refused: http.StatusBadGateway, failed: http.StatusServiceUnavailable,
+	busy: http.StatusServiceUnavailable, away: http.StatusServiceUnavailable, refused: http.StatusBadGateway,
+	silent: http.StatusServiceUnavailable, failed: http.StatusServiceUnavailable,
 }
 
 // ServeHTTP answers POST enrol and POST visit.
@@ -233,7 +239,7 @@ func (a *Attester) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Unlock()
 	w.Header().Set("Cache-Control", "no-store")
 	if err != nil {
-		if word == failed || word == away || word == refused {
+		if word == failed || word == away || word == refused || word == silent {
 			a.o.Log.Error("a request was not granted", "outcome", word, "error", err)
 		}
 		http.Error(w, word, statuses[word])
@@ -271,7 +277,11 @@ func (a *Attester) serve(w http.ResponseWriter, r *http.Request) (answer []byte,
 		if e, err = visit.ReadEnrolment(b); err != nil {
 			return nil, malformed, err
 		}
-		err = a.Enrol(r.Context(), &e)
+		var shown []*x509.Certificate
+		if r.TLS != nil {
+			shown = r.TLS.PeerCertificates
+		}
+		err = a.Enrol(r.Context(), &e, shown)
 	} else {
 		answer, said, err = a.visited(r.Context(), r.Header.Get("Authorization"), b)
 	}
@@ -309,11 +319,15 @@ func hashOf(secret [visit.SecretSize]byte) [32]byte {
 	return sha256.Sum256(append([]byte(secretDomain), secret[:]...))
 }
 
-// Enrol has a device known from now on by its secret. Again with the same secret is harmless.
-// It fails with *[Refusal], or where it cannot be written down.
-func (a *Attester) Enrol(ctx context.Context, e *visit.Enrolment) error {
-	device, err := a.o.Attestation.Device(e.Proof)
-	if err != nil {
+// Enrol has a device known from now on by its secret; shown are the certificates of its
+// connection, as [Evidence] has them. Again with the same secret is harmless. It fails with
+// *[Refusal], or where it cannot be written down.
+func (a *Attester) Enrol(ctx context.Context, e *visit.Enrolment, shown []*x509.Certificate) error {
+	device, err := a.o.Attestation.Device(ctx, &Evidence{Proof: e.Proof, Nonce: visit.Nonce(a.o.Deployment, e.Secret), Certificates: shown})
+	switch {
+	case errors.Is(err, ErrAway):
+		return &Refusal{silent, err}
+	case err != nil:
 		return &Refusal{unproved, err}
 	}
 	secret := hashOf(e.Secret)

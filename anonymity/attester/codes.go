@@ -1,6 +1,7 @@
 package attester
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base32"
@@ -10,16 +11,6 @@ import (
 	"slices"
 	"strings"
 )
-
-// An Attestation tells one device from another. It must be safe for concurrent use.
-type Attestation interface {
-	// Device returns the name of the device that a proof is of, the same each time. It fails
-	// with an error that wraps [ErrProof].
-	Device(proof []byte) (id [32]byte, err error)
-}
-
-// ErrProof: what a device enrols with proves nothing.
-var ErrProof = errors.New("attester: the proof is of no device")
 
 const (
 	codesHead  = "starling enrolment codes v1"
@@ -85,8 +76,8 @@ func ReadCodes(file []byte) (*Codes, error) {
 func (c *Codes) Len() int { return len(c.hashes) }
 
 // Device implements [Attestation]: the device is whoever has the code.
-func (c *Codes) Device(proof []byte) ([32]byte, error) {
-	code := strings.ToUpper(strings.TrimSpace(string(proof)))
+func (c *Codes) Device(_ context.Context, e *Evidence) ([32]byte, error) {
+	code := strings.ToUpper(strings.TrimSpace(string(e.Proof)))
 	h := codeHash(code)
 	if _, ok := c.hashes[h]; !ok {
 		return [32]byte{}, fmt.Errorf("%w: no such code was given out", ErrProof)

@@ -23,15 +23,15 @@ func TestCodes(t *testing.T) {
 		if bytes.Contains(file, []byte(code)) {
 			t.Error("the file has a code")
 		}
-		id, err := c.Device([]byte(code))
-		again, err2 := c.Device([]byte(" " + strings.ToLower(code) + "\n"))
+		id, err := c.Device(t.Context(), &Evidence{Proof: []byte(code)})
+		again, err2 := c.Device(t.Context(), &Evidence{Proof: []byte(" " + strings.ToLower(code) + "\n")})
 		if err != nil || err2 != nil || id != again || seen[id] {
 			t.Errorf("%x, %x, %v, %v", id, again, err, err2)
 		}
 		seen[id] = true
 	}
 	for _, bad := range []string{"", codes[0][1:], codes[0] + "A", string(file)} {
-		if _, err := c.Device([]byte(bad)); !errors.Is(err, ErrProof) {
+		if _, err := c.Device(t.Context(), &Evidence{Proof: []byte(bad)}); !errors.Is(err, ErrProof) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

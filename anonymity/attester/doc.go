@@ -2,7 +2,8 @@
 // that knows which devices there are, and it learns nothing else of them, neither what they
 // answer nor whether (package visit has the messages).
 //
-// A device enrols once: it proves that it is one, as the [Attestation] has it, with a secret
+// A device enrols once: it proves that it is one, as the [Attestation] has it, by a code of its
+// operator's, by an ID token of an identity provider, or by a certificate, with a secret
 // of its own, which it shows from then on. It then visits once for each key epoch, before
 // that begins. Each is written down before anything comes of it: a device that got no answer brings the same bytes again and gets the same, and one that
 // brings others is refused, so that it never has two credentials. It has both issuers'

@@ -14,6 +14,7 @@ package visit
 
 import (
 	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"time"
@@ -49,6 +50,7 @@ const (
 	answerMagic = "starling visit answer v1"
 	orderDomain = "starling issue order v1"
 	enrolMagic  = "starling enrolment v1"
+	nonceDomain = "starling enrolment nonce v1"
 )
 
 // ErrMalformed: not the one encoding of a message.
@@ -179,7 +181,21 @@ func (o *Order) Verify(root signed.PublicKey, role signed.Role, deployment [32]b
 // secret of its own that it shows from then on.
 type Enrolment struct {
 	Secret [SecretSize]byte
-	Proof  []byte // 1 to [MaxProof] bytes: of codes, the code
+	// Proof is 1 to [MaxProof] bytes: of codes the code, of an identity provider its ID token,
+	// and of a certificate, which the connection shows, [CertificateProof].
+	Proof []byte
+}
+
+// CertificateProof stands in an enrolment whose connection proves who comes.
+const CertificateProof = "certificate"
+
+// Nonce is what an identity provider writes into an ID token that is for this enrolment and
+// no other: unpadded base64url of SHA-256("starling enrolment nonce v1", deployment, secret),
+// 43 characters, from which nobody learns the secret.
+func Nonce(deployment [32]byte, secret [SecretSize]byte) string {
+	b := append([]byte(nonceDomain), deployment[:]...)
+	h := sha256.Sum256(append(b, secret[:]...))
+	return base64.RawURLEncoding.EncodeToString(h[:])
 }
 
 func (e *Enrolment) code(c *wire.Coder) {

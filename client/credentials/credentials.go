@@ -61,6 +61,8 @@ const (
 	// maxEpochs bounds what is kept: an epoch is until the one after the next begins, and
 	// manifests may be there for some that come.
 	maxEpochs = 8
+	// asItself stands in the place of a proof that is made anew each time, and not kept.
+	asItself = "as itself"
 	// margin is how much of the time of visits is left for a second try, at most.
 	margin = 10 * time.Minute
 )
@@ -282,6 +284,51 @@ func (w *Wallet) toEnrol(proof []byte) (e visit.Enrolment, send bool, err error)
 	return w.kept.enrolment, true, nil
 }
 
+// Nonce is what a token of an identity provider has to have so that the device can enrol with
+// it: it is the device's, and the same each time ([visit.Nonce]). It fails with [ErrState].
+func (w *Wallet) Nonce() (string, error) {
+	secret, err := w.draw()
+	if err != nil {
+		return "", err
+	}
+	return visit.Nonce(w.o.Deployment, secret), nil
+}
+
+// EnrolAs is [Wallet.Enrol] by a proof that is made anew each time, as tokens of an identity
+// provider are, or that the connection shows: the device's secret is the same whatever it is,
+// and the proof is not kept.
+func (w *Wallet) EnrolAs(ctx context.Context, proof []byte) error {
+	if err := w.turn(ctx); err != nil {
+		return err
+	}
+	defer func() { <-w.asking }()
+	secret, err := w.draw()
+	if err != nil {
+		return err
+	}
+	e := visit.Enrolment{Secret: secret, Proof: proof}
+	if err := w.o.attester(w.base).enrol(ctx, e); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.knows(e)
+}
+
+// draw has the device have a secret of its own, and keep no proof.
+func (w *Wallet) draw() (secret [len(visit.Enrolment{}.Secret)]byte, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.kept.known && string(w.kept.enrolment.Proof) != asItself {
+		e := visit.Enrolment{Proof: []byte(asItself)}
+		rand.Read(e.Secret[:])
+		if err := w.save(func(k *kept) { k.enrolment = e }); err != nil {
+			return secret, err
+		}
+	}
+	return w.kept.enrolment.Secret, nil
+}
+
 // knows takes down that the attester knows the device by an enrolment. w.mu must be held.
 func (w *Wallet) knows(e visit.Enrolment) error {
 	if w.kept.known || e.Secret != w.kept.enrolment.Secret {
@@ -475,6 +522,9 @@ func (a *Asking) Send(ctx context.Context) error {
 	b, err := a.attester.visit(ctx, a.enrolment, &a.message)
 	if refused := new(RefusedError); errors.As(err, &refused) && refused.Status == http.StatusUnauthorized {
 		// It knows nothing of the device: its answer was lost, or what it kept.
+		if string(a.enrolment.Proof) == asItself {
+			return fmt.Errorf("%w, by what the attester has kept", ErrNotEnrolled)
+		}
 		if err = a.attester.enrol(ctx, a.enrolment); err == nil {
 			a.enrolled = true
 			b, err = a.attester.visit(ctx, a.enrolment, &a.message)

@@ -273,7 +273,7 @@ func TestSchedules(t *testing.T) {
 // emptyLog is a log that holds nothing.
 type emptyLog struct{ ohttp.Source }
 
-func (emptyLog) Holds(recipe.ID) error         { return errors.New("no inclusion proof") }
+func (emptyLog) Holds(recipe.ID) error        { return errors.New("no inclusion proof") }
 func (emptyLog) Counted(*recipe.Recipe) error { return nil }
 
 // Consider writes down every recipe that can be named, and why it was refused.

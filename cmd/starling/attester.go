@@ -193,7 +193,7 @@ func (f *issuerFlags) read(attester signed.PublicKey) (*ohttp.Issuers, error) {
 		file string
 		into *[ohttp.IssuerKeySize]byte
 	}{{*f.leader, &x.Leader}, {*f.helper, &x.Helper}} {
-		b, err := readLimited(of.file, 4096)
+		b, err := readLimited("manifest new", of.file, 4096)
 		if err != nil {
 			return nil, err
 		}

@@ -1,34 +1,42 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/anonymity/tlog"
+	"github.com/starling-agg/starling/anonymity/visit"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/client/credentials"
 	"github.com/starling-agg/starling/client/logbook"
 	"github.com/starling-agg/starling/client/sender"
 	"github.com/starling-agg/starling/internal/endpoint"
+	"github.com/starling-agg/starling/internal/exchange"
 	"github.com/starling-agg/starling/internal/logged"
+	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/signed"
 )
 
 const (
-	credentialsUsage = "the directory `DIR` of the device's credentials, made where there is none"
-	// maxCode bounds a file with one code, in bytes.
-	maxCode = 256
+	credentialsUsage = "the directory `DIR` of the device's credentials"
+	// maxCode bounds a file with one code, and maxToken one with a token, in bytes.
+	maxCode  = 256
+	maxToken = visit.MaxProof
 )
 
 // A countedRecipe is a recipe that counts devices or names a log, as a device takes it.
@@ -60,11 +68,31 @@ func openCounted(command, file, dir, anchors string) (*countedRecipe, error) {
 		return nil, &failure{exitCheck, err, cmp.Or(hintOfTrust(err), "starling recipe show "+file)}
 	}
 	x.purse = sender.Purse{Dir: dir, Recipe: x.recipe}
+	// A device has its directory from what it does first: a name that was mistyped afterwards
+	// would make another device of it.
+	switch {
+	case exists(dir) || command == "enrol":
+	case x.recipe.Tokens != nil:
+		return nil, failf(exitInput, x.enrol(), "%s does not exist: a device has it from starling enrol on", dir)
+	case command == "send":
+		return nil, failf(exitInput, fmt.Sprintf("starling visit --credentials %s --policy log.policy %s", dir, file), "%s does not exist: a device has it from starling visit on", dir)
+	}
 	return x, nil
 }
 
-func (x *countedRecipe) enrol() string {
-	return fmt.Sprintf("starling enrol --credentials %s --code FILE %s", x.purse.Dir, x.file)
+// enrol is how a device enrols.
+func (x *countedRecipe) enrol() string { return howToEnrol(x.recipe, x.purse.Dir, x.file) }
+
+// howToEnrol is the command by which a device becomes known to a recipe's attester.
+func howToEnrol(r *recipe.Recipe, dir, file string) string {
+	by := "--code FILE"
+	switch r.Tokens.Attestation {
+	case recipe.OIDC:
+		by = "--nonce" // and then --oidc-token
+	case recipe.MTLS:
+		by = "--cert FILE --key FILE"
+	}
+	return fmt.Sprintf("starling enrol --credentials %s %s %s", dir, by, file)
 }
 
 // open opens the directory of credentials.
@@ -136,19 +164,29 @@ func ofPurse(err error, dir string) error {
 
 func enrolCommand() *command {
 	return &command{
-		name: "enrol", args: "[--anchors FILE] [--json] --credentials DIR (--code FILE | --stdin) RECIPE",
-		short: "Have the attester of recipes that count devices know this one, by a code",
-		long: `A recipe that counts devices names an attester. Its operator gives each device one code, which DIR then stands for: the device's secret is
-kept there before it is sent, and typing the same again after a failure is harmless. A device enrols once. Keep DIR, and copy it to no other
-device: of two that have it one gets no credentials, or both show the same and count once.`,
+		name: "enrol", args: "[--anchors FILE] [--json] --credentials DIR (--code FILE | --stdin | --nonce | --oidc-token FILE | --cert FILE --key FILE) RECIPE",
+		short: "Have the attester of recipes that count devices know this one, by a code, a login or a certificate",
+		long: `A recipe that counts devices names an attester, and how it tells devices apart (starling recipe show). DIR then stands for the device: its
+secret is kept there before it is sent, and typing the same again after a failure is harmless. A device enrols once. Keep DIR, and copy it to no other
+device: of two that have it one gets no credentials, or both show the same and count once.
+By codes, the attester's operator gives each device one. By an identity provider, --nonce prints what the provider must put into the ID token (the
+parameter nonce of the request for it), and --oidc-token brings that, within minutes: a token for another DIR is refused. By certificates, the device
+shows its own to the attester.`,
 		examples: [][2]string{
 			{"starling enrol --credentials ~/.local/share/starling/credentials --code code.secret recipe.starling", "with the code in a file"},
+			{"starling enrol --credentials ~/.local/share/starling/credentials --nonce recipe.starling", "what the ID token must hold"},
+			{"starling enrol --credentials ~/.local/share/starling/credentials --oidc-token - recipe.starling", "with the ID token from standard input"},
+			{"starling enrol --credentials ~/.local/share/starling/credentials --cert device.pem --key device.key recipe.starling", "with the device's certificate"},
 			{"starling visit --credentials ~/.local/share/starling/credentials --policy log.policy recipe.starling", "what comes next, for every epoch"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
-			dir := flags.String("credentials", "", credentialsUsage+"; required")
+			dir := flags.String("credentials", "", credentialsUsage+", made where there is none; required")
 			code := flags.String("code", "", "the one-time code is the one line of this `FILE`")
 			stdin := flags.Bool("stdin", false, "read the code from standard input")
+			token := flags.String("oidc-token", "", "the ID token is in this `FILE`; - is standard input")
+			nonce := flags.Bool("nonce", false, "print the nonce that the ID token must have")
+			cert := flags.String("cert", "", "the device's certificate, and those between it and the authority's, a PEM `FILE`")
+			key := flags.String("key", "", "the certificate's key, a PEM `FILE`")
 			anchors := flags.String("anchors", "", anchorsUsage)
 			asJSON := flags.Bool("json", false, "print one JSON object")
 			return func(ctx context.Context, e *env, args []string) (err error) {
@@ -156,14 +194,40 @@ device: of two that have it one gets no credentials, or both show the same and c
 				if err != nil {
 					return err
 				}
-				if (*code != "") == *stdin {
-					return usageOf("enrol", errors.New("starling enrol needs --code or --stdin, and one of them only"))
+				ways := 0
+				for _, way := range []bool{*code != "", *stdin, *token != "", *nonce, *cert != ""} {
+					if way {
+						ways++
+					}
+				}
+				if ways != 1 || (*cert != "") != (*key != "") {
+					return usageOf("enrol", errors.New("starling enrol needs --code or --stdin, --nonce or --oidc-token, or --cert with --key, and one of them only"))
 				}
 				x, err := openCounted("enrol", file, *dir, *anchors)
 				if err != nil {
 					return err
 				}
-				proof, err := readCode(e.stdin, *code)
+				by := recipe.Codes
+				switch {
+				case *nonce || *token != "":
+					by = recipe.OIDC
+				case *cert != "":
+					by = recipe.MTLS
+				}
+				if kind := x.recipe.Tokens.Attestation; by != kind {
+					return failf(exitInput, x.enrol(), "%s tells devices apart by %v", file, kind)
+				}
+				var proof []byte
+				switch {
+				case *nonce:
+				case by == recipe.OIDC:
+					proof, err = readToken(e.stdin, *token)
+				case by == recipe.MTLS:
+					proof = []byte(visit.CertificateProof)
+					x.purse.HTTP, err = showing(*cert, *key)
+				default:
+					proof, err = readCode(e.stdin, *code)
+				}
 				if err != nil {
 					return err
 				}
@@ -173,7 +237,23 @@ device: of two that have it one gets no credentials, or both show the same and c
 				}
 				defer func() { err = errors.Join(err, p.Close()) }()
 				before := p.Wallet.Enrolled()
-				if err := p.Wallet.Enrol(ctx, proof); err != nil {
+				if *nonce {
+					said, err := p.Wallet.Nonce()
+					if err != nil {
+						return x.refused(ctx, err)
+					}
+					if *asJSON {
+						return e.json(map[string]any{"nonce": said, "enrolled": before, "attester": x.recipe.Tokens.Attester, "credentials": *dir})
+					}
+					fmt.Fprintf(e.stderr, "next: get an ID token with this nonce, and within minutes starling enrol --credentials %s --oidc-token FILE %s\n", *dir, file)
+					_, err = fmt.Fprintln(e.stdout, said)
+					return err
+				}
+				enrol := p.Wallet.EnrolAs
+				if by == recipe.Codes {
+					enrol = p.Wallet.Enrol
+				}
+				if err := enrol(ctx, proof); err != nil {
 					return x.refused(ctx, err)
 				}
 				if *asJSON {
@@ -190,15 +270,61 @@ device: of two that have it one gets no credentials, or both show the same and c
 	}
 }
 
-// readCode reads a file, or what comes in, that has one code.
-func readCode(in io.Reader, path string) ([]byte, error) {
-	var b []byte
-	var err error
-	if path != "" {
-		b, err = readLimited(path, maxCode)
-	} else if b, err = io.ReadAll(io.LimitReader(in, maxCode+1)); len(b) > maxCode {
+// readInput reads a file, or what comes in where that has no name or is -, of at most a number
+// of bytes, and gives nothing of what is longer.
+func readInput(in io.Reader, path string, limit int64) ([]byte, error) {
+	if path != "" && path != "-" {
+		return readLimited("enrol", path, limit)
+	}
+	b, err := io.ReadAll(io.LimitReader(in, limit+1))
+	if int64(len(b)) > limit {
 		b = nil
 	}
+	return b, err
+}
+
+// readToken reads an ID token.
+func readToken(in io.Reader, path string) ([]byte, error) {
+	b, err := readInput(in, path, maxToken)
+	if err != nil {
+		return nil, err
+	}
+	if b = bytes.TrimSpace(b); bytes.Count(b, []byte(".")) != 2 {
+		return nil, failf(exitInput, "an ID token is three parts with dots between them, of at most "+strconv.Itoa(maxToken)+" bytes: of the provider's answer, what stands under id_token",
+			"%s has no ID token", cmp.Or(strings.TrimPrefix(path, "-"), "standard input"))
+	}
+	return b, nil
+}
+
+// showing is a client that shows a certificate, to the recipe's attester alone.
+func showing(cert, key string) (client.Doer, error) {
+	const hint = "--cert FILE is the device's certificate, and --key FILE its key, both PEM"
+	if err := cmp.Or(notDirectory("enrol", cert), notDirectory("enrol", key)); err != nil {
+		return nil, err
+	}
+	chain, err := os.ReadFile(cert)
+	if err != nil {
+		return nil, ofInput(err, hint)
+	}
+	secret, err := service.Secret(key).Read()
+	if err != nil {
+		return nil, ofInput(err, hint)
+	}
+	pair, err := tls.X509KeyPair(chain, secret)
+	if err != nil {
+		return nil, failf(exitInput, hint, "%s, %s: %w", cert, key, err)
+	}
+	doer := exchange.DefaultDoer(30 * time.Second)
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	// The attester says itself which it does not take, whatever authorities TLS names.
+	transport.TLSClientConfig = &tls.Config{GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }}
+	doer.Transport = transport
+	return doer, nil
+}
+
+// readCode reads a file, or what comes in, that has one code.
+func readCode(in io.Reader, path string) ([]byte, error) {
+	b, err := readInput(in, path, maxCode)
 	if err != nil {
 		return nil, err
 	}
@@ -229,11 +355,24 @@ func (x *countedRecipe) refused(ctx context.Context, err error) error {
 	case !errors.As(err, &said):
 		return &failure{exitUnreachable, err, cmp.Or(hintOfCertificate(err), "type the same again; the attester's operator sees with starling status attester.toml what it is, and of leader and helper")}
 	}
+	kind := x.recipe.Tokens.Attestation
 	switch said.Word {
 	case "unproved", "stranger":
-		return &failure{exitCheck, err, "the attester knows no such code: ask who gave it out, and then " + x.enrol()}
+		hint := "the attester knows no such code: ask who gave it out, and then " + x.enrol()
+		switch kind {
+		case recipe.OIDC:
+			hint = fmt.Sprintf("the token is too old, of another provider or client, or has another nonce: %s; get one with that, and within minutes starling enrol --credentials %s --oidc-token FILE %s",
+				x.enrol(), x.purse.Dir, x.file)
+		case recipe.MTLS:
+			hint = "the certificate is not one of the authority's for clients, or of another time: ask who gave it out, and then " + x.enrol()
+		}
+		return &failure{exitCheck, err, hint}
 	case "enrolled-other":
-		return &failure{exitCheck, err, "the code is used up, by whoever has the directory that it was used with: find that, or get another code and " + x.enrol()}
+		hint := "the code is used up, by whoever has the directory that it was used with: find that, or get another code and " + x.enrol()
+		if kind != recipe.Codes {
+			hint = "whoever that is has enrolled with another directory, on this device or another: go on with that one, for each has one; docs/credentials.md"
+		}
+		return &failure{exitCheck, err, hint}
 	case "second-visit":
 		return &failure{exitCheck, err, "a copy of " + x.purse.Dir + " has visited for this epoch: go on with that, and with one only; docs/credentials.md"}
 	case "unknown-epoch":
@@ -307,7 +446,7 @@ devices and names a log, it follows that.`,
 // so it asks for them only where it was told to ask the log, which sees it anyhow.
 func bundleFrom(relay, log, file string) logbook.Options {
 	if file != "" {
-		return logbook.Options{Fetch: func(context.Context) ([]byte, error) { return readLimited(file, tlog.MaxBundle) }}
+		return logbook.Options{Fetch: func(context.Context) ([]byte, error) { return readLimited("visit", file, tlog.MaxBundle) }}
 	}
 	remote := logged.Remote{URL: cmp.Or(log, relay), Client: &http.Client{Timeout: 30 * time.Second}}
 	if log == "" {
@@ -600,7 +739,7 @@ func (x *sending) sitsOut(err error) error {
 	visit := fmt.Sprintf("starling visit --credentials %s --policy log.policy %s", x.credentials, x.file)
 	switch none.Reason {
 	case credentials.ReasonNotEnrolled:
-		return &failure{exitCheck, err, fmt.Sprintf("starling enrol --credentials %s --code FILE %s", x.credentials, x.file)}
+		return &failure{exitCheck, err, howToEnrol(x.recipe, x.credentials, x.file)}
 	case credentials.ReasonUncounted:
 		return &failure{exitNotYet, err, "the log says it soon after an epoch begins: " + visit}
 	case credentials.ReasonFew:

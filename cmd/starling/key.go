@@ -243,7 +243,7 @@ func readAnchors(path string) (*signed.Anchors, error) {
 type keyFlags struct {
 	anchors, leader, helper, gateway, collector *string
 	days                                        *uint
-	attester, attesterKey, log                  *string
+	attester, attesterKey, attestation, log     *string
 	cohort                                      *uint64
 }
 
@@ -257,6 +257,7 @@ func newKeyFlags(flags *flag.FlagSet) *keyFlags {
 		days:        flags.Uint("epoch-days", recipe.DefaultEpochLength/86400, "a manifest holds for `N` days"),
 		attester:    flags.String("attester", "", "count devices: the `URL` of who vouches for them, which leader and helper each give a credential for every epoch"),
 		attesterKey: flags.String("attester-key", "", "the attester's root key: `KEY`"),
+		attestation: flags.String("attestation", recipe.Codes.String(), "how the attester tells devices apart, `KIND`: codes, oidc or mtls"),
 		cohort:      flags.Uint64("min-cohort", recipe.DefaultCohort, "devices show credentials once `N` have some"),
 		log:         flags.String("log", "", "the transparency log that the recipe and all keys stand in, its origin: `NAME`"),
 	}
@@ -266,6 +267,16 @@ func newKeyFlags(flags *flag.FlagSet) *keyFlags {
 func (f *keyFlags) set(o *account.Options) error {
 	if (*f.attester != "") != (*f.attesterKey != "") {
 		return usageOf("recipe new", errors.New("--attester and --attester-key go together"))
+	}
+	kinds := map[string]recipe.Attestation{}
+	for _, kind := range []recipe.Attestation{recipe.Codes, recipe.OIDC, recipe.MTLS} {
+		kinds[kind.String()] = kind
+	}
+	switch kind := kinds[*f.attestation]; {
+	case kind == 0:
+		return usageOf("recipe new", fmt.Errorf("--attestation %q: want codes, oidc or mtls", *f.attestation))
+	case kind != recipe.Codes && *f.attester == "":
+		return usageOf("recipe new", errors.New("--attestation goes with --attester"))
 	}
 	if *f.leader == "" && *f.helper == "" && *f.gateway == "" && *f.collector == "" {
 		if *f.attester != "" || *f.log != "" {
@@ -286,7 +297,7 @@ func (f *keyFlags) set(o *account.Options) error {
 	}
 	k := &recipe.ServerKeys{Collector: hash, EpochLength: uint32(*f.days) * 86400}
 	if *f.attester != "" {
-		o.Tokens = &recipe.Tokens{Attester: *f.attester, Attestation: recipe.Codes, MinCohort: *f.cohort}
+		o.Tokens = &recipe.Tokens{Attester: *f.attester, Attestation: kinds[*f.attestation], MinCohort: *f.cohort}
 	}
 	if *f.log != "" {
 		o.Log = &recipe.Log{Origin: *f.log}

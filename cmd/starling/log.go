@@ -270,7 +270,7 @@ func (m entryMaker) make(path string, p *tlog.Policy) (tlog.Entry, error) {
 	if m.withdraw {
 		limit = tlog.MaxProof
 	}
-	b, err := readLimited(path, limit)
+	b, err := readLimited("log add", path, limit)
 	if err != nil {
 		return none, err
 	}
@@ -365,10 +365,10 @@ func (m entryMaker) state(kind tlog.Kind, deployment [32]byte, content []byte) (
 	return e, nil
 }
 
-// readLimited reads a file of at most a number of bytes.
-func readLimited(path string, limit int64) ([]byte, error) {
-	const hint = "starling log --help says which files are meant"
-	if err := notDirectory("log", path); err != nil {
+// readLimited reads a file of at most a number of bytes, which a command names.
+func readLimited(command, path string, limit int64) ([]byte, error) {
+	hint := "starling " + command + " --help says which files are meant"
+	if err := notDirectory(command, path); err != nil {
 		return nil, err
 	}
 	f, err := os.Open(path)
@@ -461,7 +461,7 @@ func readBundle(ctx context.Context, p *tlog.Policy, at string, args []string, c
 		if err != nil {
 			return nil, remote, err
 		}
-		if b, err = readLimited(path, tlog.MaxBundle); err != nil {
+		if b, err = readLimited(command, path, tlog.MaxBundle); err != nil {
 			return nil, remote, err
 		}
 		remote = logged.Remote{} // nobody is asked
@@ -654,7 +654,7 @@ With --all every entry of the log is read and judged: a monitor's work.`,
 
 // verifyProof verifies the proof of one entry, and that it is the entry of a file.
 func verifyProof(e *env, p *tlog.Policy, proofFile string, args []string, asJSON bool) error {
-	b, err := readLimited(proofFile, tlog.MaxProof)
+	b, err := readLimited("log verify", proofFile, tlog.MaxProof)
 	if err != nil {
 		return err
 	}
@@ -671,7 +671,7 @@ func verifyProof(e *env, p *tlog.Policy, proofFile string, args []string, asJSON
 		if err != nil {
 			return err
 		}
-		file, err := readLimited(path, tlog.MaxBody)
+		file, err := readLimited("log verify", path, tlog.MaxBody)
 		if err != nil && entry.Kind != tlog.KindRelease {
 			return err
 		}
@@ -720,7 +720,7 @@ func isOf(entry tlog.Entry, path string, file []byte) (bool, error) {
 func verifyBundle(ctx context.Context, e *env, p *tlog.Policy, judge logged.Judge, b *tlog.Bundle, remote logged.Remote, file string, asJSON bool) error {
 	var m tlog.Memory
 	if file != "" && exists(file) {
-		old, err := readLimited(file, tlog.MaxMemory)
+		old, err := readLimited("log verify", file, tlog.MaxMemory)
 		if err != nil {
 			return err
 		}

@@ -95,6 +95,8 @@ func (s Server) run(ctx context.Context, ready func()) error {
 		}
 		if clients != nil {
 			server.TLSConfig.ClientCAs, server.TLSConfig.ClientAuth = clients, tls.RequireAndVerifyClientCert
+		} else if l.AskClients {
+			server.TLSConfig.ClientAuth = tls.RequestClientCert
 		}
 	}
 	go guarded.take()

@@ -107,6 +107,9 @@ type Listen struct {
 	// TLSClientCA are the certificates, in a PEM file, of those who may come at all: each
 	// has to show one that they signed. Optional; it goes with TLSCertificate.
 	TLSClientCA Path `toml:"tls_client_ca"`
+	// AskClients asks those who come for a certificate, which they may not have, and leaves it
+	// to the handler whose it is and who signed it.
+	AskClients bool `toml:"-"`
 	// MaxConnections are open at once. For a further one the longest idle makes place;
 	// where all send requests that make progress it waits. Default 1024.
 	MaxConnections int `toml:"max_connections"`
