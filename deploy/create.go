@@ -149,8 +149,9 @@ func CreateFor(dir string, r *recipe.Recipe, a *Addresses, owners *Owners) error
 		Correlated       bool   // later batches take back noise of earlier ones
 		Round, Wait      string // as "10 seconds" and "1 second more"
 		Keyed            bool   // the recipe names signing keys
+		Counted          bool   // the recipe counts devices
 	}{r.MinBatch, r.MinBatch + r.MinBatch/10 + 1, r.Query.Form() < recipe.Numbers, correlated,
-		seconds(r.BatchUnits()*uint64(r.TimePrecision), ""), seconds(uint64((r.Grace()+time.Second)/time.Second), " more"), owners != nil})
+		seconds(r.BatchUnits()*uint64(r.TimePrecision), ""), seconds(uint64((r.Grace()+time.Second)/time.Second), " more"), owners != nil, r.Tokens != nil})
 	if err == nil {
 		err = w.write()
 	}
@@ -183,6 +184,32 @@ Then, in a third:
 
 Later batches take back noise of earlier ones, for as many batches as the recipe has. All of them were collected, so there is nothing
 more to be asked under it: starling recipe new --noise correlated-gaussian makes another.
+{{else if .Counted}}  starling manifest show manifest.starling                the epoch that devices have credentials of
+  starling status leader.toml helper.toml
+  starling doctor leader.toml helper.toml
+
+The recipe counts devices, and those of the lab were played: their credentials are gone, and nobody gets any of an epoch that has begun. For a device
+of the next epoch:
+  export STARLING_ANCHORS=anchors.starling
+  starling serve attester attester.toml                   in a terminal of its own each, and so
+  starling serve log log.toml                             these,
+  starling serve witness witness-1.toml
+  starling serve witness witness-2.toml
+  starling serve relay relay.toml
+  starling serve gateway gateway.toml                     once its epoch has begun
+  starling attester codes --count 2 --out codes.more --codes secrets/codes.more
+  tail -n +2 codes.more >>codes                           and start the attester again
+  head -n 1 secrets/codes.more >code
+  starling enrol --credentials device --code code recipe.starling
+  starling key issuer --role leader --keys leader.issuer --out leader.public recipe.starling
+  starling key issuer --role helper --keys helper.issuer --out helper.public recipe.starling
+  starling manifest new --previous manifest.starling --id 9 --key next.key --out manifests/next.manifest --token secrets/manifest.token \
+    --every 1s --tries 2 --signing-key secrets/gateway.online --record gateway.signed --devices 100000 \
+    --leader-issuer leader.public --helper-issuer helper.public recipe.starling
+  starling log add --policy log.policy manifests/next.manifest
+  starling visit --at-once --credentials device --policy log.policy recipe.starling
+Visit again until that epoch is there: the log shows it after a second or two. And once that epoch has begun, starling log add --cohort EPOCH for leader, helper and attester, starling visit again, and starling send:
+docs/credentials.md has all of it. No device shows anything before as many have credentials as the recipe wants.
 {{else}}{{if .Keyed}}  export STARLING_ANCHORS=anchors.starling                whose keys this device knows
 {{end}}{{if .One}}  starling send recipe.starling 1                         one answer
 {{end}}  {{printf "starling send --simulate %d recipe.starling" .Enough | printf "%-54s"}}  made-up answers

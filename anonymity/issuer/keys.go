@@ -23,6 +23,10 @@ const (
 	countSuffix = ".issued"
 )
 
+// IsKeyFile says whether a file in a directory of keys is named as that of a key, or of one
+// that was destroyed.
+func IsKeyFile(name string) bool { return name == goneName || strings.HasSuffix(name, keySuffix) }
+
 // Errors of keys, to branch on with errors.Is.
 var (
 	// ErrKey: a key's file is damaged, another issuer's, or can be read by others.

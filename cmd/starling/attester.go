@@ -9,9 +9,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -133,9 +135,19 @@ aggregator destroys it when the last round of the epoch is long over.`,
 				if exists(*out) {
 					return failf(exitInput, "name another file, or move this one away", "%s exists", *out)
 				}
-				number := uint32(*epoch)
+				number, current := uint32(*epoch), ohttp.EpochAt(time.Now(), d.Epoch)
 				if number == 0 {
-					number = ohttp.EpochAt(time.Now(), d.Epoch) + 1
+					number = current + 1
+				}
+				if number < current || number-current > maxAhead {
+					return failf(exitInput, fmt.Sprintf("epoch %d is now, and %d the next, which it is for without --epoch", current, current+1),
+						"--epoch %d is over, or more than %d ahead", number, maxAhead)
+				}
+				if name, err := foreign(*keys); err != nil {
+					return ofInput(err, "name the directory that keys of [issuer] in "+*role+".toml names, made where there is none")
+				} else if name != "" {
+					return failf(exitInput, "name the directory that keys of [issuer] in "+*role+".toml names, made where there is none",
+						"%s has %s in it, and is no directory of an issuer's keys", *keys, name)
 				}
 				public, err := deploy.MakeIssuerKey(*keys, as, d.ID, number)
 				switch {
@@ -159,6 +171,25 @@ aggregator destroys it when the last round of the epoch is long over.`,
 			}
 		},
 	}
+}
+
+// maxAhead is how many epochs ahead of now an issuer's key is made at most.
+const maxAhead = 8
+
+// foreign is what lies in a directory in which no issuer has a key or had one; "" where there
+// is nothing, or no directory.
+func foreign(dir string) (name string, err error) {
+	list, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	for _, x := range list {
+		if issuer.IsKeyFile(x.Name()) {
+			return "", nil
+		}
+		name = x.Name()
+	}
+	return name, err
 }
 
 // issuerFlags are what manifest new says of issuers.

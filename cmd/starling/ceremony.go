@@ -164,9 +164,14 @@ func (c *ceremony) run(ctx context.Context, e *env, f manifestFiles, recipes []s
 			return ofInput(err, "--token FILE holds what the leader's and the helper's [signing] token does")
 		}
 	}
+	if err := c.warn(e, recipes); err != nil {
+		return err
+	}
 	var m *ohttp.Manifest
 	if exists(f.out + draftSuffix) {
-		m, err = readManifest(f.out + draftSuffix)
+		if m, err = readManifest(f.out + draftSuffix); err == nil {
+			err = c.same(m, &f, d)
+		}
 	} else {
 		m, err = c.assemble(ctx, f, d, token)
 	}
@@ -233,6 +238,80 @@ func (c *ceremony) run(ctx context.Context, e *env, f manifestFiles, recipes []s
 	_, err = fmt.Fprintf(e.stdout, "epoch %d: key %s, manifest %s, from %s until %s\nsigned by %s\n", m.Epoch, f.key, f.out,
 		m.NotBefore.Format(time.RFC3339), m.NotAfter.Format(time.RFC3339), strings.Join(signers(m), ", "))
 	return err
+}
+
+// warn says that a recipe's devices would show nothing, for no more get credentials than too
+// few.
+func (c *ceremony) warn(e *env, recipes []string) error {
+	for _, path := range recipes {
+		checked, err := deploy.OpenRecipe(path)
+		if err != nil {
+			return ofInput(err, noRecipe)
+		}
+		if t := checked.Recipe().Tokens; t != nil && *c.issuers.most > 0 && *c.issuers.most < t.MinCohort {
+			fmt.Fprintf(e.stderr, "warning: --devices %d: no device of %s shows credentials before %d have some, which can never be\n", *c.issuers.most, path, t.MinCohort)
+		}
+	}
+	return nil
+}
+
+// same says by its flag what a draft has otherwise than the command that is to go on with it.
+// When the manifest begins and ends was drawn up when the draft was made.
+func (c *ceremony) same(m *ohttp.Manifest, f *manifestFiles, d *keyset.Deployment) error {
+	var previous [32]byte
+	if *c.previous != "" {
+		before, err := readManifest(*c.previous)
+		if err == nil {
+			previous, err = before.Digest()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	var attester signed.PublicKey
+	ids := map[[32]byte]bool{}
+	for _, r := range d.Recipes {
+		ids[r.ID] = true
+		if r.Attester != (signed.PublicKey{}) {
+			attester = r.Attester
+		}
+	}
+	issuers, err := c.issuers.read(attester)
+	if err != nil {
+		return err
+	}
+	if issuers == nil {
+		issuers = new(ohttp.Issuers)
+	}
+	drafted := m.Issuers
+	if drafted == nil {
+		drafted = new(ohttp.Issuers)
+	}
+	keys := 1
+	if *c.second != "" {
+		keys = 2
+	}
+	others := m.Deployment != d.ID || len(m.Recipes) != len(ids)
+	for _, id := range m.Recipes {
+		others = others || !ids[id]
+	}
+	for _, x := range []struct {
+		flag   string
+		differ bool
+	}{
+		{"the recipes", others}, {"--previous", m.Previous != previous}, {"--revision", uint(m.Revision) != *c.revision},
+		{"--second", len(m.Gateway) != keys}, {"--id", m.Gateway[0].ID != f.id}, {"--kem", m.Gateway[0].KEM != f.suite.KEM},
+		{"--tries", uint(m.Tries) != *c.tries}, {"--every", m.Every != f.every}, {"--hold", m.Hold != *c.hold},
+		{"--days", f.days > 0 && m.NotAfter.Sub(m.NotBefore) > time.Duration(f.days)*24*time.Hour},
+		{"--devices", drafted.Cap != issuers.Cap}, {"--leader-issuer", drafted.Leader != issuers.Leader}, {"--helper-issuer", drafted.Helper != issuers.Helper},
+	} {
+		if x.differ {
+			draft := f.out + draftSuffix
+			return failf(exitInput, fmt.Sprintf("type the same as then; or, where nobody has signed it, remove %s and %s and begin anew: starling manifest show %s", draft, f.key, draft),
+				"%s was made with another value: %s", draft, x.flag)
+		}
+	}
+	return nil
 }
 
 // assemble makes the gateway's keys, asks for the signed lists, and writes keys and draft.

@@ -283,10 +283,15 @@ func manifestShowCommand() *command {
 					for _, p := range m.Pinned {
 						pinned = append(pinned, p.URL)
 					}
-					return e.json(map[string]any{"digest": hex.EncodeToString(sum[:]), "epoch": m.Epoch, "not_before": m.NotBefore,
+					shown := map[string]any{"digest": hex.EncodeToString(sum[:]), "epoch": m.Epoch, "not_before": m.NotBefore,
 						"not_after": m.NotAfter, "relay": m.Relay, "kem": kemName(m.Gateway[0]), "targets": m.Targets, "pinned": pinned,
 						"revision": m.Revision, "signed": signers(m), "tries": m.Tries, "seconds_between_tries": m.Every / time.Second,
-						"hold_seconds": m.Hold / time.Second})
+						"hold_seconds": m.Hold / time.Second}
+					if x := m.Issuers; x != nil {
+						shown["issuers"] = map[string]any{"leader": hex.EncodeToString(x.Leader[:]), "helper": hex.EncodeToString(x.Helper[:]), "attester": x.Attester, "devices": x.Cap,
+							"admission": len(x.Admission)}
+					}
+					return e.json(shown)
 				}
 				fmt.Fprintf(e.stdout, "digest  %x\nepoch   %d, revision %d, from %s until %s\ntries   %d, one every %v\nhold    %v by the gateway\nrelay   %s\n", sum, m.Epoch, m.Revision,
 					m.NotBefore.Format(time.RFC3339), m.NotAfter.Format(time.RFC3339), m.Tries, m.Every, m.Hold, m.Relay)
@@ -301,6 +306,13 @@ func manifestShowCommand() *command {
 				}
 				for _, id := range m.Recipes {
 					fmt.Fprintf(e.stdout, "recipe  %x\n", id)
+				}
+				if x := m.Issuers; x != nil {
+					fmt.Fprintf(e.stdout, "devices  %d at most get credentials, before it begins, by the attester of fingerprint %s\nleader's issuer  %x\nhelper's issuer  %x\n", x.Cap,
+						x.Attester.Fingerprint(), x.Leader, x.Helper)
+					for _, k := range x.Admission {
+						fmt.Fprintf(e.stdout, "admission  of recipe %x by keys of digest %x\n", k.Recipe, k.Keys)
+					}
 				}
 				for _, s := range m.Signatures {
 					fmt.Fprintf(e.stdout, "signed  as %s by the root %s\n", s.Role, s.Signature.Delegation.Root.Fingerprint())
