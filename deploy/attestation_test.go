@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/starling-agg/starling/anonymity/attester"
 	"github.com/starling-agg/starling/anonymity/attester/attestertest"
 	"github.com/starling-agg/starling/anonymity/visit"
 	"github.com/starling-agg/starling/client/credentials"
@@ -210,5 +211,45 @@ func TestAttestMTLS(t *testing.T) {
 	w.write("secrets/names", "5a\n")
 	if err := c.Check(); err == nil || !strings.Contains(err.Error(), "has not 64 hexadecimal digits") {
 		t.Errorf("a short key: %v", err)
+	}
+}
+
+// TestCodesAdded: a code whose line comes while the attester runs is one; a file that is
+// damaged meanwhile takes no code away.
+func TestCodesAdded(t *testing.T) {
+	codes, file, err := attester.MakeCodes(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(string(file), "\n") // the head, two hashes, and nothing
+	x := &codeList{path: filepath.Join(t.TempDir(), "codes")}
+	put := func(text string) {
+		if err := os.WriteFile(x.path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		x.looked = time.Time{} // a second has gone
+	}
+	known := func() (n int) {
+		for _, code := range codes {
+			if _, err := x.Device(t.Context(), &attester.Evidence{Proof: []byte(code)}); err == nil {
+				n++
+			} else if !errors.Is(err, attester.ErrProof) {
+				t.Error(err)
+			}
+			x.looked = time.Time{}
+		}
+		return n
+	}
+	put(lines[0] + lines[1])
+	if err := x.read(); err != nil || known() != 1 {
+		t.Fatalf("%v", err)
+	}
+	put(lines[0] + lines[1] + "no hash\n")
+	if n := known(); n != 1 {
+		t.Errorf("a damaged file leaves %d codes", n)
+	}
+	put(string(file))
+	if n := known(); n != 2 {
+		t.Errorf("%d codes are known after one was added", n)
 	}
 }

@@ -7,9 +7,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/http"
+	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,7 +40,8 @@ type Attester struct {
 	// time. Required.
 	Manifests service.Path `toml:"manifests"`
 	// Codes is the file of the hashes of the codes that devices enrol with, of starling
-	// attester codes. It, OIDC or MTLS is required, as the recipe has it, and no other.
+	// attester codes; lines may be added while it runs, and devices with these enrol a second
+	// later. It, OIDC or MTLS is required, as the recipe has it, and no other.
 	Codes service.Path `toml:"codes"`
 	// OIDC is the identity provider whose ID tokens devices enrol with.
 	OIDC AttesterOIDC `toml:"oidc"`
@@ -191,15 +195,11 @@ func (c *Attester) options(log *slog.Logger) (o attester.Options, r *recipe.Reci
 // attestation is how devices are told apart.
 func (c *Attester) attestation() (attester.Attestation, error) {
 	if c.kind() == recipe.Codes {
-		b, err := readFile(string(c.Codes), maxCodes)
-		if err != nil {
+		x := &codeList{path: string(c.Codes)}
+		if err := x.read(); err != nil {
 			return nil, fmt.Errorf("codes: %w", err)
 		}
-		codes, err := attester.ReadCodes(b)
-		if err != nil {
-			return nil, fmt.Errorf("codes: %w", err)
-		}
-		return codes, nil
+		return x, nil
 	}
 	var key attester.NameKey
 	text, err := c.Names.Text()
@@ -225,6 +225,48 @@ func (c *Attester) attestation() (attester.Attestation, error) {
 		o.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true}
 	}
 	return attester.NewOIDC(o)
+}
+
+// A codeList is the codes of a file that is read again when it has changed and a device
+// brings one that is not known, at most once a second.
+type codeList struct {
+	path string
+
+	mu     sync.Mutex
+	codes  *attester.Codes
+	was    fs.FileInfo // when the codes were read
+	looked time.Time
+}
+
+// read reads the file if it has changed; what cannot be read changes nothing.
+func (x *codeList) read() error {
+	now, err := os.Stat(x.path)
+	if err != nil || x.was != nil && now.ModTime().Equal(x.was.ModTime()) && now.Size() == x.was.Size() {
+		return err
+	}
+	b, err := readFile(x.path, maxCodes)
+	if err != nil {
+		return err
+	}
+	codes, err := attester.ReadCodes(b)
+	if err == nil {
+		x.codes, x.was = codes, now
+	}
+	return err
+}
+
+// Device implements [attester.Attestation].
+func (x *codeList) Device(ctx context.Context, e *attester.Evidence) ([32]byte, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	id, err := x.codes.Device(ctx, e)
+	if errors.Is(err, attester.ErrProof) && time.Since(x.looked) >= time.Second {
+		x.looked = time.Now()
+		if x.read() == nil {
+			return x.codes.Device(ctx, e)
+		}
+	}
+	return id, err
 }
 
 // certificates reads those of authorities.

@@ -198,7 +198,7 @@ of the next epoch:
   starling serve relay relay.toml
   starling serve gateway gateway.toml                     once its epoch has begun
   starling attester codes --count 2 --out codes.more --codes secrets/codes.more
-  tail -n +2 codes.more >>codes                           and start the attester again
+  tail -n +2 codes.more >>codes                           which the attester sees by itself
   head -n 1 secrets/codes.more >code
   starling enrol --credentials device --code code recipe.starling
   starling key issuer --role leader --keys leader.issuer --out leader.public recipe.starling
