@@ -316,7 +316,7 @@ func (w *Wallet) EnrolAs(ctx context.Context, proof []byte) error {
 }
 
 // draw has the device have a secret of its own, and keep no proof.
-func (w *Wallet) draw() (secret [len(visit.Enrolment{}.Secret)]byte, err error) {
+func (w *Wallet) draw() (secret [visit.SecretSize]byte, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.kept.known && string(w.kept.enrolment.Proof) != asItself {
