@@ -38,12 +38,9 @@ var ErrProof = errors.New("attester: the proof is of no device")
 // ErrAway: who says what a proof is worth does not answer, so that the device may come again.
 var ErrAway = errors.New("attester: the identity provider does not answer")
 
-// NameKeySize is the length of a key of names, in bytes.
-const NameKeySize = 32
-
 // A NameKey hides whom the names of devices are of: names come from identities by HMAC-SHA-256
 // under it. Under another key a device would have another name, and a second credential.
-type NameKey [NameKeySize]byte
+type NameKey [32]byte
 
 // Domains of what is hashed under a [NameKey].
 const (
