@@ -53,14 +53,14 @@ var stories = map[string][][]string{
 		{"edge"},
 		{"party"},
 	},
-	"anonymity":                  {{"internal"}, {"ohttp", "arc", "voprf", "tlog"}, {"admission", "visit"}, {"relay", "gateway", "logserver", "witness", "issuer", "attester"}},
+	"anonymity":                  {{"internal"}, {"ohttp", "arc", "voprf", "tlog"}, {"admission", "visit"}, {"relay", "gateway", "logserver", "witness", "issuer", "attester", "mint"}},
 	"anonymity/gateway/internal": {{"answer", "journal"}, {"forward"}},
 	"vdaf/internal":              {{"kernel"}, {"field", "derand"}, {"flp", "xof"}},
 }
 
 // parties meet only in bytes; deploy, lab, cmd and tests alone know more than one.
 var parties = []string{"client", "collector", "aggregator/leader", "aggregator/helper", "anonymity/relay", "anonymity/gateway", "anonymity/logserver", "anonymity/witness",
-	"anonymity/issuer", "anonymity/attester"}
+	"anonymity/issuer", "anonymity/attester", "anonymity/mint"}
 
 // bans hold for everything a package reaches, not just for what it names.
 var bans = []struct {
@@ -102,6 +102,8 @@ var bans = []struct {
 		"pure: a device reads and writes these messages, and so do those who must not link them"},
 	{[]string{"anonymity/issuer", "anonymity/attester"}, []string{"anonymity/ohttp", "anonymity/voprf", "sealed"}, nil,
 		"who gives out credentials sees no report and no way of one"},
+	{[]string{"anonymity/mint"}, []string{"anonymity/ohttp", "sealed"}, nil,
+		"who gives out tokens opens no request of a device, though the gateway's process does"},
 	{[]string{"anonymity/relay"}, []string{"anonymity/ohttp", "anonymity/arc", "anonymity/voprf", "anonymity/admission", "anonymity/tlog", "anonymity/gateway", "sealed", "signed", "internal/disk"}, nil,
 		"who sees addresses has no code that opens a message, and none that stores anything"},
 	{[]string{"anonymity/arc", "anonymity/voprf", "anonymity/admission", "anonymity/internal/p256"}, []string{"net", "database/sql", "os/exec", "log", "internal/disk"}, nil,

@@ -35,7 +35,8 @@
 //	                   party payload wrap}: a batch of reports, verified and released
 //	anonymity          ohttp  arc  voprf  admission  relay  gateway: who is hidden from whom;
 //	                   tlog  logserver  witness: the log in which all see the same recipes and keys;
-//	                   visit  issuer  attester: how a device comes to its credentials;
+//	                   visit  issuer  attester  mint: how a device comes to its credentials
+//	                   and to the gateway's tokens;
 //	                   internal/p256: the group of credentials and tokens
 //	recipe             the six choices, canonical bytes, validation; account computes the
 //	                   guarantee, plan works backwards from it

@@ -87,7 +87,7 @@ func DeploymentOf(r *recipe.Recipe) (keyset.Deployment, error) {
 	}
 	known := keyset.Recipe{ID: recipeID, MaxSending: r.MaxSending()}
 	if r.Tokens != nil {
-		known.Attester = r.Tokens.Key
+		known.Attester, known.Admission = r.Tokens.Key, r.Tokens.Admission
 	}
 	path := r.Path.(recipe.TwoServer) // or it had no deployment
 	d := keyset.Deployment{

@@ -182,12 +182,13 @@ func (c *Attester) options(log *slog.Logger) (o attester.Options, r *recipe.Reci
 	path := r.Path.(recipe.TwoServer) // or it had no deployment
 	o.Deployment, o.Devices, o.Log = manifests.deployment, c.Devices, log
 	o.Leader, o.Helper = strings.TrimRight(path.Leader, "/")+"/"+IssuerPath, strings.TrimRight(path.Helper, "/")+"/"+IssuerPath
+	o.Gateway = tokensURL(r)
 	o.Terms = func(epoch uint32) (t attester.Terms, ok bool) {
 		m := manifests.of(epoch)
 		if m == nil || m.Issuers.Attester != o.Signer.Root() {
 			return t, false
 		}
-		return attester.Terms{Begin: m.NotBefore, Cap: m.Issuers.Cap}, true
+		return attester.Terms{Begin: m.NotBefore, Cap: m.Issuers.Cap, Tokens: len(m.Issuers.Admission) > 0}, true
 	}
 	return o, r, nil
 }
@@ -343,7 +344,7 @@ func (c *Attester) Parts(log *slog.Logger, open Listeners) []service.Part {
 			}
 			running.Store(a)
 			ready()
-			forgets(ctx, a, r, log)
+			forgets(ctx, a.Forget, r, log)
 			running.Store(nil)
 			return errors.Join(a.Close(), fsys.Close())
 		},
@@ -375,12 +376,12 @@ func (c *Attester) Parts(log *slog.Logger, open Listeners) []service.Part {
 		}))
 }
 
-// forgets drops the visits of epochs that are over, now and then, until ctx ends.
-func forgets(ctx context.Context, a *attester.Attester, r *recipe.Recipe, log *slog.Logger) {
+// forgets drops what is kept of epochs that are over, now and then, until ctx ends.
+func forgets(ctx context.Context, forget func(last uint32) error, r *recipe.Recipe, log *slog.Logger) {
 	for t := time.NewTicker(retireEvery); ; {
 		if over := time.Now().Unix()/int64(r.ServerKeys.EpochLength) - 2; over >= 0 {
-			if err := a.Forget(uint32(over)); err != nil {
-				log.Error("visits of epochs that are over were not dropped", "error", fmt.Errorf("attester: %w", err))
+			if err := forget(uint32(over)); err != nil {
+				log.Error("what is kept of epochs that are over was not dropped", "error", err)
 			}
 		}
 		select {

@@ -32,6 +32,9 @@ type Front struct {
 	Log string
 	// Devices have credentials at most, where the recipe counts them.
 	Devices uint64
+	// Rounds are those of which devices have tokens, from the manifest's begin on, where the
+	// recipe asks for admission. Default: all of the epoch.
+	Rounds int
 }
 
 // LoopbackFront opens four free ports.
@@ -64,6 +67,9 @@ func (f *Front) GatewayURL() string { return "http://" + f.Gateway.Addr().String
 
 // manifestLife is how long devices may use the manifest of a new deployment.
 const manifestLife = ohttp.DefaultEpoch
+
+// labTokens is for how long after a round a lab's tokens are taken.
+const labTokens = time.Hour
 
 // labEvery is how long a lab's devices wait between two tries at most: a lab is in a
 // hurry.
@@ -127,7 +133,11 @@ func CreateFront(dir string, r *recipe.Recipe, f *Front, now time.Time, window t
 		senders = r.Dummies.Senders
 	}
 	w := &newFiles{dir: dir}
-	w.secret("gateway.hpke", key)
+	tokens := r.Tokens != nil && r.Tokens.Admission
+	if w.secret("gateway.hpke", key); tokens {
+		w.add(filepath.Join(epochsDir, "lab.key"), 0o600, key)
+		w.add(filepath.Join(epochsDir, "lab"+manifestSuffix), 0o644, manifest)
+	}
 	w.token("relay.token")
 	w.add(ManifestFile, 0o644, manifest)
 	if r.Tokens != nil {
@@ -135,7 +145,8 @@ func CreateFront(dir string, r *recipe.Recipe, f *Front, now time.Time, window t
 	}
 	for _, party := range []settings{
 		{Role: RelayRole, Listen: f.Relay.Addr().String(), Local: f.RelayLocal.Addr().String(), Gateway: f.GatewayURL(), Log: f.Log, Lab: true},
-		{Role: GatewayRole, Listen: f.Gateway.Addr().String(), Local: f.GatewayLocal.Addr().String(), Leader: path.Leader, Window: window, Lab: true},
+		{Role: GatewayRole, Listen: f.Gateway.Addr().String(), Local: f.GatewayLocal.Addr().String(), Leader: path.Leader, Window: window, Lab: true,
+			Tokens: tokens, Recipe: RecipeFile},
 	} {
 		if _, err := w.config(party); err != nil {
 			return fmt.Errorf("deploy: %w", err)
@@ -176,6 +187,15 @@ func (f *Front) issuers(dir string, r *recipe.Recipe, d *keyset.Deployment, begi
 			return nil, err
 		}
 		copy(of.into[:], k.Append(nil))
+	}
+	if r.Tokens.Admission {
+		// A lab's devices report of rounds that are over.
+		k := RoundKeys{Recipe: r, Epoch: ohttp.EpochAt(begin, d.Epoch), From: begin, Rounds: f.Rounds, Grace: labTokens}
+		named, err := k.Make(filepath.Join(dir, epochsDir))
+		if err != nil {
+			return nil, err
+		}
+		x.Admission = []ohttp.AdmissionKeys{named}
 	}
 	return x, nil
 }

@@ -7,15 +7,18 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/gateway"
+	"github.com/starling-agg/starling/anonymity/mint"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/endpoint"
 	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/internal/uploads"
+	"github.com/starling-agg/starling/recipe"
 )
 
 // A Gateway is the configuration of a gateway process: gateway.toml.
@@ -43,6 +46,9 @@ type Gateway struct {
 	// destroyed, its file too. A task that ever had one counts devices in MinRound, and
 	// takes nothing without a token. Optional; belongs to Epochs, and may be the same.
 	Admission service.Path `toml:"admission"`
+	// Mint gives devices their tokens, by the keys of Admission, whom the attester vouches
+	// for. Optional.
+	Mint Mint `toml:"issuer"`
 	// Overlap is how long a key of Epochs outlives its manifest; default "1h", at most 30
 	// days.
 	Overlap service.Duration `toml:"overlap"`
@@ -170,6 +176,7 @@ func (c *Gateway) Validate() error {
 	f.If(c.Overlap < 0 || time.Duration(c.Overlap) > gateway.MaxOverlap, "overlap: from 0 to %v", gateway.MaxOverlap)
 	f.If(c.Overlap != 0 && c.Epochs == "", "overlap: belongs to epochs")
 	f.If(c.Admission != "" && c.Epochs == "", "admission: belongs to epochs")
+	f.Add("issuer.", c.validateMint())
 	f.If(len(c.Targets) == 0 && !c.Agreement.used(), "targets: at least one is required")
 	f.If(window < gateway.MinWindow || window > gateway.MaxWindow, "window: from %v to %v", gateway.MinWindow, gateway.MaxWindow)
 	f.If(hold < window || hold > gateway.MaxHold, "hold: from the window to %v", gateway.MaxHold)
@@ -346,6 +353,8 @@ func (c *Gateway) Check() error {
 	f.Add("public: ", c.Public.CheckFiles())
 	_, err := c.options()
 	f.Add("", err)
+	_, err = c.minting()
+	f.Add("issuer.", err)
 	return f.All()
 }
 
@@ -356,6 +365,15 @@ func (c *Gateway) Parts(log *slog.Logger, open Listeners) []service.Part {
 	log = log.With(slog.String("role", "gateway"))
 	metrics := service.NewMetrics()
 	var running atomic.Pointer[gateway.Gateway]
+	var minting atomic.Pointer[mint.Mint] // nil where no tokens are given out
+	metrics.Counts("starling_gateway_token_orders_total", "Orders of the attester for a device's tokens, by what became of them.",
+		service.Label{Name: "outcome", Values: mint.Outcomes(), Only: true}, func(word string) float64 {
+			if x := minting.Load(); x != nil {
+				return float64(x.Outcome(word))
+			}
+			return 0
+		})
+	orders := strings.TrimRight(c.Path, "/")
 	errStopped := errors.New("not started")
 	connections := metrics.Connections("public")
 	ready := func() service.Readiness {
@@ -378,11 +396,14 @@ func (c *Gateway) Parts(log *slog.Logger, open Listeners) []service.Part {
 	public := service.Server{
 		Name: "gateway public listener", Listen: c.Public, Log: log, Open: open.Public,
 		Handler: service.Measure(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if g := running.Load(); g != nil {
+			switch g, x := running.Load(), minting.Load(); {
+			case g == nil:
+				gateway.NotStarted(w, r)
+			case x != nil && isOrder(r, orders):
+				x.ServeHTTP(w, r)
+			default:
 				g.ServeHTTP(w, r)
-				return
 			}
-			gateway.NotStarted(w, r)
 		}), log, metrics, "", nil),
 		Connections: connections, Label: "public",
 		Busy: gateway.Busy,
@@ -400,19 +421,24 @@ func (c *Gateway) Parts(log *slog.Logger, open Listeners) []service.Part {
 	}
 	return []service.Part{
 		{Name: "gateway", Run: func(ctx context.Context, ready func()) error {
-			g, fixed, closeAll, err := c.open(log, gatewayObserver(metrics))
+			o, err := c.open(log, gatewayObserver(metrics))
 			if err != nil {
 				return err
 			}
+			g := o.gateway
+			minting.Store(o.mint)
 			running.Store(g)
 			ready()
 			var watching sync.WaitGroup
+			if o.mint != nil {
+				watching.Go(func() { forgets(ctx, o.mint.Forget, o.recipe, log) })
+			}
 			if e := c.epochs(); e != nil {
-				watching.Go(func() { e.Watch(ctx, g, fixed) })
+				watching.Go(func() { e.Watch(ctx, g, o.fixed) })
 			}
 			err = g.Run(ctx)
 			watching.Wait()
-			return errors.Join(err, closeAll())
+			return errors.Join(err, o.close())
 		}},
 		service.Local{
 			Name: "gateway local listener", Address: c.Local.Address, Metrics: metrics, Log: log, Open: open.Local,
@@ -420,7 +446,7 @@ func (c *Gateway) Parts(log *slog.Logger, open Listeners) []service.Part {
 				Ready: ready,
 				Status: func(context.Context) (any, error) {
 					if g := running.Load(); g != nil {
-						return g.Status(), nil
+						return gatewayStatus(g, minting.Load()), nil
 					}
 					return nil, errStopped
 				},
@@ -430,22 +456,43 @@ func (c *Gateway) Parts(log *slog.Logger, open Listeners) []service.Part {
 	}
 }
 
-// open opens the gateway with its directories. fixed are the keys that it always has,
-// beside those of the epochs.
-func (c *Gateway) open(log *slog.Logger, observe gateway.Observer) (g *gateway.Gateway, fixed []gateway.Key, closeAll func() error, err error) {
+// An openedGateway has its directories open.
+type openedGateway struct {
+	gateway *gateway.Gateway
+	fixed   []gateway.Key // that it always has, beside those of the epochs
+	mint    *mint.Mint    // nil where no tokens are given out
+	recipe  *recipe.Recipe
+	files   *files
+}
+
+// close closes all of it. Nothing may be under way.
+func (o *openedGateway) close() error {
+	var err error
+	if o.mint != nil {
+		err = o.mint.Close()
+	}
+	return errors.Join(err, o.gateway.Close(), o.files.Close())
+}
+
+// open opens the gateway with its directories.
+func (c *Gateway) open(log *slog.Logger, observe gateway.Observer) (*openedGateway, error) {
 	o, err := c.options()
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
 	f, err := openFiles(c.Data, c.Record)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
 	o.FS, o.Record, o.Protocol, o.Log, o.Observe, o.Known = f.data, f.record, uploads.DAP{}, log, observe, service.Known
-	if g, err = gateway.New(o); err != nil {
-		return nil, nil, nil, errors.Join(err, f.Close())
+	opened := &openedGateway{fixed: o.Keys[len(o.Keys)-len(c.Keys):], files: f}
+	if opened.gateway, err = gateway.New(o); err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
-	return g, o.Keys[len(o.Keys)-len(c.Keys):], func() error { return errors.Join(g.Close(), f.Close()) }, nil
+	if opened.mint, opened.recipe, err = c.openMint(opened.gateway, f.data, log); err != nil {
+		return nil, errors.Join(err, opened.gateway.Close(), f.Close())
+	}
+	return opened, nil
 }
 
 // readiness is what a gateway can do: take requests, and pass on what it has

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/anonymity/admission"
+	"github.com/starling-agg/starling/anonymity/gateway"
 	"github.com/starling-agg/starling/anonymity/issuer"
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/anonymity/visit"
@@ -32,6 +35,7 @@ type countedWorld struct {
 	recipe   *recipe.Recipe
 	attester Listeners
 	servers  *Addresses
+	front    *Front
 	codes    []string
 	next     *ohttp.Manifest
 }
@@ -43,10 +47,10 @@ func newCountedWorld(t *testing.T) *countedWorld {
 	if w.servers, err = Loopback(); err != nil {
 		t.Fatal(err)
 	}
-	f, err := LoopbackFront()
-	if err != nil {
+	if w.front, err = LoopbackFront(); err != nil {
 		t.Fatal(err)
 	}
+	f := w.front
 	t.Cleanup(func() { w.servers.Close(); f.Close() })
 	if w.attester, err = LoopbackParty(); err != nil {
 		t.Fatal(err)
@@ -57,7 +61,7 @@ func newCountedWorld(t *testing.T) *countedWorld {
 	}
 	o := account.Options{Name: "Test", Query: recipe.Count{}, Leader: w.servers.LeaderURL(), Helper: w.servers.HelperURL(), MinBatch: 100,
 		Epsilon: recipe.Decimal{Coefficient: 1}, Relay: &recipe.Relay{URL: f.RelayURL(), Gateway: f.GatewayURL()},
-		Tokens: &recipe.Tokens{Attester: w.attester.URL(), Key: w.owners.Attester.Public(), Attestation: recipe.Codes, MinCohort: 1}}
+		Tokens: &recipe.Tokens{Attester: w.attester.URL(), Key: w.owners.Attester.Public(), Attestation: recipe.Codes, MinCohort: 1, Admission: true}}
 	if o.ServerKeys, err = w.owners.ServerKeys(true); err != nil {
 		t.Fatal(err)
 	}
@@ -98,6 +102,15 @@ func (w *countedWorld) sign() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	key, err := k.Marshal()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	named, err := (&RoundKeys{Recipe: w.recipe, Epoch: epoch, Rounds: 3}).Make(w.in(epochsDir))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	issuers.Admission = []ohttp.AdmissionKeys{named}
 	tries, every := pace(w.recipe)
 	make := func(x *ohttp.Issuers) (*ohttp.Manifest, error) {
 		return cosigned(w.dir, Manifest{Deployment: of, NotBefore: begin, NotAfter: begin.Add(of.Epoch), Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(k)},
@@ -118,10 +131,15 @@ func (w *countedWorld) sign() {
 		w.t.Fatal(err)
 	}
 	w.write("manifests/next.manifest", string(b))
+	w.write("epochs/next.manifest", string(b))
+	w.write("epochs/next.key", string(key))
+	w.write("relay.token", "a token of the relay's\n")
+	w.write(GatewayFile, fmt.Sprintf("role = \"gateway\"\ndata = \"gateway\"\nrelay_token = \"relay.token\"\nepochs = \"epochs\"\nadmission = \"epochs\"\ntargets = [{ url = %q }]\n"+
+		"[public]\naddress = %q\n[local]\naddress = %q\n[issuer]\nrecipe = %q\n", w.servers.LeaderURL(), w.front.Gateway.Addr(), w.front.GatewayLocal.Addr(), RecipeFile))
 	w.write("manifests/other.manifest", "no manifest")
 }
 
-// start serves leader, helper and attester from their files.
+// start serves leader, helper, gateway and attester from their files.
 func (w *countedWorld) start() {
 	w.t.Helper()
 	quiet := service.NewLogger(new(bytes.Buffer), 99)
@@ -140,6 +158,14 @@ func (w *countedWorld) start() {
 		}
 		w.serve(c.Parts(quiet, x.at))
 	}
+	g, err := LoadGateway(w.in(GatewayFile))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := g.Check(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.serve(g.Parts(quiet, Listeners{Public: w.front.Gateway, Local: w.front.GatewayLocal}))
 	c, err := LoadAttester(w.in("attester.toml"))
 	if err != nil {
 		w.t.Fatal(err)
@@ -167,8 +193,12 @@ func TestIssuersAndAttester(t *testing.T) {
 	w := newCountedWorld(t)
 	w.start()
 	var refused *credentials.RefusedError
+	var first *credentials.Wallet
 	for i, code := range w.codes {
 		x := w.wallet(uint64(i))
+		if i == 0 {
+			first = x
+		}
 		if err := x.Enrol(t.Context(), []byte(code)); err != nil {
 			t.Fatal(err)
 		}
@@ -187,6 +217,34 @@ func TestIssuersAndAttester(t *testing.T) {
 		if err != nil || resp.StatusCode != http.StatusBadRequest {
 			t.Errorf("%s: %v, %v", url, resp, err)
 		}
+	}
+	// The same visits have had the gateway's tokens, which its own keys let in.
+	b, err := os.ReadFile(filepath.Join(w.in(epochsDir), fmt.Sprintf("%d-%x%s", w.next.Epoch, w.next.Issuers.Admission[0].Recipe[:8], admissionSuffix)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := admission.ReadKeys(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range keys.Keys {
+		round := keys.First + uint64(n)
+		token, err := first.Admission(keys.Recipe)(round)
+		if err == nil {
+			err = keys.Of(round).Admit(keys.Round(round), token)
+		}
+		if err != nil {
+			t.Errorf("round %d: %v", round, err)
+		}
+	}
+	resp, err := http.Post(w.front.GatewayURL()+IssuerPath, visit.TokenOrderMedia, bytes.NewReader(make([]byte, visit.MinTokenOrder)))
+	if err != nil || resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("no order: %v, %v", resp, err)
+	}
+	behind := &GatewayStatus{Status: new(gateway.Status)}
+	if err := json.Unmarshal(get(t, "http://"+w.front.GatewayLocal.Addr().String()+"/statusz"), behind); err != nil || behind.Orders["issued"] != 2 ||
+		behind.Orders["malformed"] != 1 || len(behind.Orders) != 2 || behind.MinRound != 1 {
+		t.Errorf("%+v, %v", behind, err)
 	}
 	var s AttesterStatus
 	if err := json.Unmarshal(get(t, "http://"+w.attester.Local.Addr().String()+"/statusz"), &s); err != nil || s.Devices != 3 || s.Outcomes["visited"] != 2 {
@@ -217,6 +275,8 @@ func TestIssuerConfiguration(t *testing.T) {
 	}
 	wantFaults(t, mixed(LeaderFile, "[issuer] # beside it: gives devices their credentials, whom the attester vouches for\nkeys = \"leader.issuer\"\nmanifests = \"manifests\"\n", ""), "issuer.keys: required, for a recipe counts devices")
 	wantFaults(t, mixed(LeaderFile, "keys = \"leader.issuer\"\n", ""), "issuer.keys, manifests: both are required")
+	wantFaults(t, mixed(GatewayFile, "admission = \"epochs\"\n", ""), "issuer.recipe: there are no keys to give tokens of out by")
+	wantFaults(t, mixed(GatewayFile, "[issuer]\nrecipe = \"recipe.starling\"\n", "[issuer]\nmanifests = \"manifests\"\n"), "issuer.recipe: required")
 	wantFaults(t, mixed("attester.toml", "codes = \"codes\"\n", ""), "codes, oidc, mtls: want one of them")
 	wantFaults(t, mixed("attester.toml", "[public]", "[mtls]\nname = \"colour\"\n[public]"), "codes, oidc, mtls: want one of them", "mtls.ca: required", "mtls.name: want", "mtls: goes with public.tls_certificate")
 	wantFaults(t, mixed("attester.toml", "[public]", "[oidc]\nissuer = \"http://provider.example\"\n[public]"), "codes, oidc, mtls: want one of them", "oidc.audience: required", "oidc.issuer: ")

@@ -31,6 +31,7 @@ type settings struct {
 	Log     string        // URL, in a lab's relay whose devices follow a log
 	Leader  string        // URL, in a lab's gateway
 	Window  time.Duration // of a lab's gateway
+	Tokens  bool          // a lab's gateway gives some out
 }
 
 // Does says what the party is for, and Comers who come to its public listener.
@@ -143,12 +144,17 @@ requests_per_minute = -1
 const gatewayText = headText + `data = "gateway"
 {{if .Agreed}}epochs = "epochs" # starling manifest new --key epochs/1.key --out epochs/1.manifest
 {{else}}relay_token = "secrets/relay.token"
-keys = [{ file = "secrets/gateway.hpke" }]
-targets = [{ url = "{{.Leader}}" }]
+{{if .Tokens}}epochs = "epochs"
+admission = "epochs" # keys for tokens that let devices into rounds
+{{else}}keys = [{ file = "secrets/gateway.hpke" }]
+{{end}}targets = [{ url = "{{.Leader}}" }]
 {{end}}{{if .Lab}}# Uploads that come between two ticks are kept, answered at the next tick and then passed on together. A lab is in a
 # hurry; in earnest take a second or more.
 window = "{{.Window}}"
-{{end}}` + listenersText + agreementText
+{{end}}` + listenersText + `{{if .Tokens}}
+[issuer] # gives devices their tokens, whom the attester vouches for
+recipe = "{{.Recipe}}"
+{{end}}` + agreementText
 
 // configTexts are templates by role.
 var configTexts = map[Role]string{

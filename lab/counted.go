@@ -14,8 +14,8 @@ import (
 	"github.com/starling-agg/starling/anonymity/arc"
 	"github.com/starling-agg/starling/anonymity/logserver"
 	"github.com/starling-agg/starling/anonymity/ohttp"
-
 	"github.com/starling-agg/starling/anonymity/tlog"
+	"github.com/starling-agg/starling/anonymity/voprf"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/client/credentials"
 	"github.com/starling-agg/starling/client/logbook"
@@ -46,7 +46,7 @@ const (
 )
 
 // A counting is what a lab has more whose recipe counts devices: an attester, an issuer
-// beside each aggregator, a log with its witnesses, and what a device follows of it.
+// beside each aggregator, tokens of the gateway, a log with its witnesses, and what a device follows of it.
 type counting struct {
 	devices  int
 	begin    time.Time // of the epoch that devices visit for
@@ -58,6 +58,7 @@ type counting struct {
 	book     *logbook.Logbook
 	closing  func() error // the book's directory
 	manifest *ohttp.Manifest
+	recipe   recipe.ID
 	cohort   arc.Cohort
 	wallets  []*credentials.Wallet
 	visited  time.Duration // what enrolments and visits took
@@ -65,7 +66,7 @@ type counting struct {
 
 // newCounting finds free ports, and when the epoch is to begin: once all devices have
 // visited, by what one visit costs here.
-func newCounting(devices int, precision time.Duration) (c *counting, err error) {
+func newCounting(devices, rounds int, precision time.Duration) (c *counting, err error) {
 	c = &counting{devices: devices}
 	if c.attester, err = deploy.LoopbackParty(); err != nil {
 		return nil, err
@@ -74,7 +75,7 @@ func newCounting(devices int, precision time.Duration) (c *counting, err error) 
 		c.attester.Close()
 		return nil, err
 	}
-	each, err := visitCost()
+	each, err := visitCost(rounds)
 	if err != nil {
 		return nil, errors.Join(err, c.close())
 	}
@@ -93,9 +94,10 @@ func (c *counting) close() error {
 	return nil
 }
 
-// visitCost is what the arithmetic of a visit takes, on the device and at both issuers.
-func visitCost() (time.Duration, error) {
-	k := arc.GenerateKey()
+// visitCost is what the arithmetic of a visit takes, on the device, at both issuers and at the
+// gateway, for tokens of all rounds.
+func visitCost(rounds int) (time.Duration, error) {
+	k, tokens := arc.GenerateKey(), voprf.GenerateKey()
 	const n = 8
 	begin := time.Now()
 	for range n {
@@ -103,6 +105,15 @@ func visitCost() (time.Duration, error) {
 		response, err := k.Respond(p.Request())
 		if err == nil {
 			_, err = p.Finalize(k.PublicKey(), response)
+		}
+		for range (rounds + 1) / 2 { // as all of it is taken twice, for two issuers and one gateway
+			q := voprf.NewTokenRequest(voprf.Round{})
+			if e, failed := tokens.Issue(q.Request()); failed == nil {
+				_, failed = q.Finalize(tokens.PublicKey(), e)
+				err = errors.Join(err, failed)
+			} else {
+				err = failed
+			}
 		}
 		if err != nil {
 			return 0, fmt.Errorf("lab: %w", err)
@@ -128,7 +139,7 @@ func epochFrom(wanted time.Time, precision time.Duration) (begin time.Time, leng
 func (c *counting) pose(r *recipe.Recipe, owners *deploy.Owners) {
 	r.ServerKeys.EpochLength = uint32(c.length / time.Second)
 	r.Log = &recipe.Log{Origin: c.watched.Origin()}
-	r.Tokens = &recipe.Tokens{Attester: c.attester.URL(), Key: owners.Attester.Public(), Attestation: recipe.Codes, MinCohort: uint64(c.devices)}
+	r.Tokens = &recipe.Tokens{Attester: c.attester.URL(), Key: owners.Attester.Public(), Attestation: recipe.Codes, MinCohort: uint64(c.devices), Admission: true}
 }
 
 // create adds attester and log to the files of a deployment.
@@ -204,6 +215,7 @@ func (f *frame) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	c.recipe = id
 	return c.heard(ctx, func() error {
 		if err := c.book.Holds(id); err != nil {
 			return err
@@ -362,10 +374,19 @@ func (x first) Held(epoch uint64) (*client.Held, error) {
 	return x.c.wallets[0].For(uint64(x.c.devices)).Held(epoch)
 }
 
-// clientOf is the client of one device, which shows its own credentials.
+// Admission gives the tokens of the same device.
+func (x first) Admission(round uint64) (voprf.Token, error) {
+	if len(x.c.wallets) == 0 {
+		return voprf.Token{}, client.ErrNoCredentials
+	}
+	return x.c.wallets[0].Admission(x.c.recipe)(round)
+}
+
+// clientOf is the client of one device, which shows its own credentials and tokens.
 func (f *frame) clientOf(ctx context.Context, i int) (*client.Client, error) {
 	o := f.clientOptions()
-	o.Credentials = f.counting.wallets[i].For(uint64(f.counting.devices))
+	w := f.counting.wallets[i]
+	o.Credentials, o.Admission = w.For(uint64(f.counting.devices)), w.Admission(f.counting.recipe)
 	x, err := client.New(o)
 	if err == nil {
 		err = x.Refresh(ctx)

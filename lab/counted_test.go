@@ -26,7 +26,7 @@ func TestCounted(t *testing.T) {
 		t.Error(err)
 	}
 	c := r.Counted
-	if c == nil || c.Leader != 500 || c.Helper != 500 || c.Attested != 500 || c.Witnesses != 2 || c.Entries < 6 {
+	if c == nil || c.Leader != 500 || c.Helper != 500 || c.Attested != 500 || c.Witnesses != 2 || c.Entries < 6 || c.Admitted != r.Sent+r.NoOps {
 		t.Fatalf("%+v", c)
 	}
 	if r.Decisions != 1000 || r.Accepted != r.Sent || r.Sent == 0 || len(r.Rejected) != 0 {

@@ -195,5 +195,14 @@ func (p *population) readFront(ctx context.Context, f *frame) error {
 		return fmt.Errorf("the gateway passed on %d reports and dropped %d no-ops; devices sent %d and %d; of others %v, %v", behind.Passed,
 			behind.Covers, p.found.Sent, p.found.NoOps, behind.Verdicts, behind.Lost)
 	}
+	if f.counting == nil {
+		return nil
+	}
+	// Every unit, covers too, has shown the one token of its device and round.
+	c := p.found.Counted
+	c.Admitted = behind.Admission[gateway.TokenCounted]
+	if units := p.found.Sent + p.found.NoOps; c.Admitted != units || behind.Admission[gateway.TokenNone] > 0 {
+		return fmt.Errorf("the gateway let in %v by tokens; devices sent %d", behind.Admission, units)
+	}
 	return nil
 }

@@ -290,10 +290,11 @@ func (f *frame) start(ctx context.Context, pose poser) (stop func() error, _ con
 		}
 	}
 	if f.o.counted > 0 {
-		if f.counting, err = newCounting(f.o.counted, f.o.Precision); err != nil {
+		if f.counting, err = newCounting(f.o.counted, f.o.rounds, f.o.Precision); err != nil {
 			return nil, ctx, err
 		}
 		f.front.Log, f.front.Devices = f.counting.watched.LogURL(), uint64(f.o.counted)
+		f.front.Rounds = f.o.rounds
 		f.asked = f.roundsFrom(f.counting.begin) // not before there are credentials to show
 	}
 	if f.recipe, err = pose(f, addresses); err != nil {
@@ -431,7 +432,8 @@ func (f *frame) clientOptions() client.Options {
 		o.Tries = labTries
 	}
 	if f.counting != nil {
-		o.Log, o.Credentials = f.counting.book, first{f.counting}
+		one := first{f.counting}
+		o.Log, o.Credentials, o.Admission = f.counting.book, one, one.Admission
 	}
 	return o
 }

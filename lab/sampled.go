@@ -118,6 +118,9 @@ type Counted struct {
 	Attested uint64 `json:"attested"`
 	// EnrolSeconds is what enrolments and visits took, before the epoch began.
 	EnrolSeconds float64 `json:"enrol_seconds"`
+	// Admitted are requests, covers among them, that the gateway let into rounds, each by the one
+	// token of its device and round.
+	Admitted uint64 `json:"admitted"`
 	// Entries of the log, and the witnesses who must sign them.
 	Entries   int64 `json:"log_entries"`
 	Witnesses int   `json:"witnesses"`
@@ -317,8 +320,8 @@ func (r *Report) writeSampled(w io.Writer, width int) {
 	}
 	item("sent", what+fmt.Sprintf("; %.0f microseconds each to decide and make a report, sent or not", s.MicrosecondsEach))
 	if c := s.Counted; c != nil {
-		item("credentials", fmt.Sprintf("%s devices enrolled and visited the attester in %.1f s; %s and %s have credentials of leader and helper", count(c.Attested),
-			c.EnrolSeconds, count(c.Leader), count(c.Helper)))
+		item("credentials", fmt.Sprintf("%s devices enrolled and visited the attester in %.1f s; %s and %s have credentials of leader and helper; the gateway let %s requests in, each by a token", count(c.Attested),
+			c.EnrolSeconds, count(c.Leader), count(c.Helper), count(c.Admitted)))
 	} else if !s.KnownSample {
 		item("credentials", "none: the recipe does not count devices (--credentials all has it do so)")
 	}

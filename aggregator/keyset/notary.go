@@ -61,6 +61,8 @@ type Recipe struct {
 	MaxSending time.Duration
 	// Attester is the root key of who vouches for its devices; zero where nobody counts them.
 	Attester signed.PublicKey
+	// Admission says that its devices show the gateway tokens.
+	Admission bool
 }
 
 // PromiseFor is the Schedule.Promise that signing for such deployments needs: lists of

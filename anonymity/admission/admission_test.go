@@ -114,7 +114,7 @@ func TestRounds(t *testing.T) {
 			next = first + uint64(n)
 		}
 	}
-	for _, c := range [][3]uint64{{0, 0, 60}, {0, 61, 60}, {1 << 63, 60, 60}, {0, 1, 1 << 20}, {1, 1, 1 << 63}} {
+	for _, c := range [][3]uint64{{0, 0, 60}, {0, 61, 60}, {1 << 63, 60, 60}, {1, 1, 1 << 63}} {
 		if _, _, err := admission.Rounds(c[0], c[1], c[2]); !errors.Is(err, admission.ErrKeys) {
 			t.Errorf("%v: %v", c, err)
 		}

@@ -40,7 +40,8 @@ const maxKeys = 2000
 const latest = 1 << 48 / 1000
 
 // Rounds are those that begin in a key epoch, by the rule of credentials (arc.EpochOf):
-// the first, and how many. Both lengths are in seconds. The error wraps [ErrKeys].
+// the first, and how many, which may be more than one list has. Both lengths are in seconds. The
+// error wraps [ErrKeys].
 func Rounds(epoch, roundLength, epochLength uint64) (first uint64, n int, err error) {
 	if roundLength == 0 || roundLength > epochLength {
 		return 0, 0, fmt.Errorf("%w: a round of %d seconds, an epoch of %d", ErrKeys, roundLength, epochLength)
@@ -51,9 +52,6 @@ func Rounds(epoch, roundLength, epochLength uint64) (first uint64, n int, err er
 	}
 	first = (begin + roundLength - 1) / roundLength
 	count := (begin+epochLength+roundLength-1)/roundLength - first
-	if count > maxKeys {
-		return 0, 0, fmt.Errorf("%w: %d rounds of %d seconds in an epoch of %d", ErrKeys, count, roundLength, epochLength)
-	}
 	return first, int(count), nil
 }
 
@@ -89,7 +87,7 @@ func (k *Keys) Validate() error {
 
 // Public are the public keys, whose digest the manifest has.
 func (k *Keys) Public() *voprf.RoundKeys {
-	l := &voprf.RoundKeys{First: k.First}
+	l := &voprf.RoundKeys{First: k.First, Length: k.Length}
 	for _, key := range k.Keys {
 		l.Keys = append(l.Keys, key.PublicKey())
 	}

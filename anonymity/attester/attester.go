@@ -30,6 +30,9 @@ type Terms struct {
 	Begin time.Time
 	// Cap is how many devices may have credentials.
 	Cap uint64
+	// Tokens says that the gateway has keys for tokens of the epoch, which every visit asks
+	// for, then, and else none.
+	Tokens bool
 }
 
 // Options make an attester.
@@ -42,6 +45,9 @@ type Options struct {
 	Attestation Attestation
 	// Leader and Helper are where the two issuers take orders. Required.
 	Leader, Helper string
+	// Gateway is where the gateway takes orders for tokens, and says which keys it has.
+	// Required where Terms say that there are tokens.
+	Gateway string
 	// Terms are those of an epoch, false where no manifest of it is known. Required, and
 	// safe for concurrent use.
 	Terms func(epoch uint32) (Terms, bool)
@@ -68,6 +74,7 @@ const (
 	defaultDevices  = 10_000_000
 	defaultRequests = 64
 	bodyTime        = 15 * time.Second
+	maxBody         = max(visit.MaxEnrolment, visit.MaxSize)
 	devicesFile     = "devices"
 	visitsSuffix    = ".visits"
 	secretDomain    = "starling device secret v1"
@@ -91,7 +98,11 @@ func (o *Options) validate() error {
 	case o.Devices < 0 || o.Requests < 0 || o.Timeout < 0:
 		return errors.New("attester: negative")
 	}
-	for _, at := range []string{o.Leader, o.Helper} {
+	asked := []string{o.Leader, o.Helper}
+	if o.Gateway != "" {
+		asked = append(asked, o.Gateway)
+	}
+	for _, at := range asked {
 		if err := endpoint.CheckPeer(at); err != nil {
 			return fmt.Errorf("attester: issuer: %w", err)
 		}
@@ -129,9 +140,20 @@ type Attester struct {
 	secrets map[[32]byte][32]byte // hash of each device's secret, by its name
 	devices map[[32]byte][32]byte // and the other way round
 	visits  map[uint32]*visits
+	keys    map[uint32]keys   // that the gateway has said last, of each epoch
 	counts  map[string]uint64 // by outcome
 	closed  bool
 }
+
+// keys are an answer of the gateway's, handed on for a while.
+type keys struct {
+	b     []byte
+	until time.Time
+}
+
+// keysFor is for how long the gateway is not asked again, so that who asks the attester cannot
+// have it asked at will; what was wrong is right again after it.
+const keysFor = time.Minute
 
 // visits are those of one epoch.
 type visits struct {
@@ -147,8 +169,8 @@ func New(o Options) (*Attester, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	a := &Attester{o: o, budget: body.NewBudget(int64(2 * o.Requests * visit.MaxEnrolment)), places: make(chan struct{}, o.Requests),
-		secrets: make(map[[32]byte][32]byte), devices: make(map[[32]byte][32]byte), visits: make(map[uint32]*visits), counts: make(map[string]uint64)}
+	a := &Attester{o: o, budget: body.NewBudget(int64(2 * o.Requests * maxBody)), places: make(chan struct{}, o.Requests),
+		secrets: make(map[[32]byte][32]byte), devices: make(map[[32]byte][32]byte), visits: make(map[uint32]*visits), keys: make(map[uint32]keys), counts: make(map[string]uint64)}
 	log, _, err := disk.OpenLog(o.FS, devicesFile, disk.LogOptions{MaxRecord: 64, Failpoints: o.Failpoints}, func(b []byte) error {
 		if len(b) != 64 {
 			return fmt.Errorf("a record of %d bytes", len(b))
@@ -200,11 +222,12 @@ const (
 	refused   = "issuer-refused"
 	silent    = "provider-away" // who says what a proof is worth does not answer
 	failed    = "failed"
+	told      = "keys" // was told the gateway's
 )
 
 // Outcomes lists what becomes of requests.
 func Outcomes() []string {
-	return []string{enrolled, visited, again, malformed, unproved, taken, stranger, second, unknown, begun, full, busy, away, refused, silent, failed}
+	return []string{enrolled, visited, again, malformed, unproved, taken, stranger, second, unknown, begun, full, busy, away, refused, silent, failed, told}
 }
 
 // Outcome counts the requests that ended so since the start.
@@ -231,7 +254,8 @@ var statuses = map[string]int{
 	silent: http.StatusServiceUnavailable, failed: http.StatusServiceUnavailable,
 }
 
-// ServeHTTP answers POST enrol and POST visit.
+// ServeHTTP answers POST enrol and POST visit, and GET keys, the gateway's for tokens of an
+// epoch, ?epoch=N.
 func (a *Attester) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer, word, err := a.serve(w, r)
 	a.mu.Lock()
@@ -245,7 +269,10 @@ func (a *Attester) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, word, statuses[word])
 		return
 	}
-	if answer != nil {
+	switch {
+	case word == told:
+		w.Header().Set("Content-Type", visit.KeysMedia)
+	case answer != nil:
 		w.Header().Set("Content-Type", visit.AnswerMedia)
 	}
 	w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
@@ -253,8 +280,10 @@ func (a *Attester) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *Attester) serve(w http.ResponseWriter, r *http.Request) (answer []byte, word string, err error) {
-	media := map[string]string{"enrol": visit.EnrolMedia, "visit": visit.VisitMedia}[strings.TrimPrefix(r.URL.Path, "/")]
-	if r.Method != http.MethodPost || media == "" || r.Header.Get("Content-Type") != media {
+	path := strings.TrimPrefix(r.URL.Path, "/")
+	keys := r.Method == http.MethodGet && path == "keys"
+	media := map[string]string{"enrol": visit.EnrolMedia, "visit": visit.VisitMedia}[path]
+	if !keys && (r.Method != http.MethodPost || media == "" || r.Header.Get("Content-Type") != media) {
 		return nil, malformed, visit.ErrMalformed
 	}
 	select {
@@ -263,7 +292,15 @@ func (a *Attester) serve(w http.ResponseWriter, r *http.Request) (answer []byte,
 	default:
 		return nil, busy, errors.New("as many requests are worked on as may be")
 	}
-	b, release, err := a.budget.Read(w, r, int64(visit.MaxEnrolment), bodyTime)
+	if keys {
+		answer, err = a.serveKeys(r)
+		return answer, wordOf(told, err), err
+	}
+	most := visit.MaxSize
+	if media == visit.EnrolMedia {
+		most = visit.MaxEnrolment
+	}
+	b, release, err := a.budget.Read(w, r, int64(most), bodyTime)
 	defer release()
 	switch {
 	case errors.Is(err, body.ErrFull):
@@ -285,14 +322,60 @@ func (a *Attester) serve(w http.ResponseWriter, r *http.Request) (answer []byte,
 	} else {
 		answer, said, err = a.visited(r.Context(), r.Header.Get("Authorization"), b)
 	}
+	return answer, wordOf(said, err), err
+}
+
+// wordOf is the outcome of what went well, or of its error.
+func wordOf(well string, err error) string {
 	refusal := new(Refusal)
 	switch {
 	case errors.As(err, &refusal):
-		return nil, refusal.Outcome, err
+		return refusal.Outcome
 	case err != nil:
-		return nil, failed, err
+		return failed
 	}
-	return answer, said, nil
+	return well
+}
+
+// serveKeys asks the gateway for its keys of an epoch, which a device holds against the
+// manifest: nothing that is answered here needs to be believed.
+func (a *Attester) serveKeys(r *http.Request) ([]byte, error) {
+	epoch, err := strconv.ParseUint(r.URL.Query().Get("epoch"), 10, 32)
+	if err != nil {
+		return nil, &Refusal{malformed, err}
+	}
+	if terms, ok := a.o.Terms(uint32(epoch)); !ok || !terms.Tokens || a.o.Gateway == "" {
+		return nil, &Refusal{unknown, fmt.Errorf("no keys of epoch %d are known", epoch)}
+	}
+	a.mu.Lock()
+	known := a.keys[uint32(epoch)]
+	a.mu.Unlock()
+	now := a.o.Now()
+	if now.Before(known.until) {
+		return known.b, nil
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), a.o.Timeout)
+	defer cancel()
+	get, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s?epoch=%d", a.o.Gateway, epoch), nil)
+	if err != nil {
+		return nil, err
+	}
+	b, err := a.answered(get, visit.KeysMedia, visit.MaxKeys)
+	if err == nil {
+		_, err = visit.ReadKeys(b) // or an answer that was cut would be handed on
+	}
+	if err != nil {
+		return nil, &Refusal{away, fmt.Errorf("the gateway's keys: %w", err)}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for other, old := range a.keys {
+		if !now.Before(old.until) {
+			delete(a.keys, other)
+		}
+	}
+	a.keys[uint32(epoch)] = keys{b, now.Add(keysFor)}
+	return b, nil
 }
 
 func (a *Attester) visited(ctx context.Context, authorization string, b []byte) (answer []byte, word string, err error) {
@@ -378,6 +461,9 @@ func (a *Attester) Visit(ctx context.Context, secret [visit.SecretSize]byte, v *
 	if !a.o.Now().Before(terms.Begin) {
 		return refuse(begun, fmt.Errorf("epoch %d began at %s", v.Epoch, terms.Begin.Format(time.RFC3339)))
 	}
+	if (v.Tokens() > 0) != terms.Tokens { // all visits of an epoch are alike
+		return refuse(malformed, fmt.Errorf("it asks for %d tokens", v.Tokens()))
+	}
 	of, err := a.epoch(v.Epoch)
 	if err != nil {
 		return nil, false, err
@@ -457,19 +543,19 @@ func (a *Attester) epoch(epoch uint32) (*visits, error) {
 	return v, nil
 }
 
-// order asks both issuers at one time.
+// order asks both issuers and the gateway at one time.
 func (a *Attester) order(ctx context.Context, v *visit.Visit) (*visit.Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.o.Timeout)
 	defer cancel()
 	answer := new(visit.Answer)
-	var errs [2]error
-	var both sync.WaitGroup
+	var errs [3]error
+	var all sync.WaitGroup
 	for i, to := range []struct {
 		role signed.Role
 		url  string
 		into *[arc.ResponseSize]byte
 	}{{signed.Leader, a.o.Leader, &answer.Leader}, {signed.Helper, a.o.Helper, &answer.Helper}} {
-		both.Go(func() {
+		all.Go(func() {
 			o := visit.Order{Role: to.role, Deployment: v.Deployment, Epoch: v.Epoch, Request: [arc.RequestSize]byte(v.Request(to.role))}
 			if errs[i] = o.Sign(a.o.Signer, a.o.Now()); errs[i] == nil {
 				errs[i] = a.ask(ctx, to.url, &o, to.into)
@@ -479,7 +565,18 @@ func (a *Attester) order(ctx context.Context, v *visit.Visit) (*visit.Answer, er
 			}
 		})
 	}
-	both.Wait()
+	if n := v.Tokens(); n > 0 {
+		all.Go(func() {
+			o := visit.TokenOrder{Deployment: v.Deployment, Epoch: v.Epoch, Asks: v.Asks}
+			if errs[2] = o.Sign(a.o.Signer, a.o.Now()); errs[2] == nil {
+				answer.Tokens, errs[2] = a.post(ctx, a.o.Gateway, visit.TokenOrderMedia, o.Append(nil), visit.TokensMedia, n*visit.TokenSize)
+			}
+			if errs[2] != nil {
+				errs[2] = fmt.Errorf("the gateway's tokens: %w", errs[2])
+			}
+		})
+	}
+	all.Wait()
 	err := errors.Join(errs[:]...)
 	var said *statusError
 	switch {
@@ -493,7 +590,8 @@ func (a *Attester) order(ctx context.Context, v *visit.Visit) (*visit.Answer, er
 	return nil, &Refusal{away, err}
 }
 
-// statusError is an answer of an issuer that is no credential.
+// statusError is an answer of an issuer that is no credential, or of the gateway that is no
+// tokens.
 type statusError struct {
 	status int
 	text   string
@@ -503,27 +601,45 @@ func (e *statusError) Error() string { return fmt.Sprintf("HTTP status %d: %q", 
 
 // ask brings an order to an issuer. Nothing that it answers is believed but by the device.
 func (a *Attester) ask(ctx context.Context, url string, o *visit.Order, into *[arc.ResponseSize]byte) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(o.Append(nil)))
+	b, err := a.post(ctx, url, visit.OrderMedia, o.Append(nil), visit.ResponseMedia, len(into))
 	if err != nil {
 		return err
-	}
-	r.Header.Set("Content-Type", visit.OrderMedia)
-	resp, err := a.o.Transport.RoundTrip(r)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, int64(len(into))+1))
-	switch {
-	case err != nil:
-		return err
-	case resp.StatusCode != http.StatusOK:
-		return &statusError{resp.StatusCode, string(b[:min(len(b), 64)])}
-	case len(b) != len(into) || resp.Header.Get("Content-Type") != visit.ResponseMedia:
-		return fmt.Errorf("an answer of %d bytes that is no credential", len(b))
 	}
 	copy(into[:], b)
 	return nil
+}
+
+// post brings an order, and returns an answer of one media type and size.
+func (a *Attester) post(ctx context.Context, url, media string, order []byte, want string, size int) ([]byte, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(order))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Content-Type", media)
+	b, err := a.answered(r, want, size)
+	if err == nil && len(b) != size {
+		err = fmt.Errorf("an answer of %d bytes, want %d", len(b), size)
+	}
+	return b, err
+}
+
+// answered sends a request, and returns an answer of a media type, of most bytes or fewer.
+func (a *Attester) answered(r *http.Request, want string, most int) ([]byte, error) {
+	resp, err := a.o.Transport.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, int64(most)+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case resp.StatusCode != http.StatusOK:
+		return nil, &statusError{resp.StatusCode, string(b[:min(len(b), 64)])}
+	case len(b) > most || resp.Header.Get("Content-Type") != want:
+		return nil, fmt.Errorf("an answer of %d bytes that is not what was asked for", len(b))
+	}
+	return b, nil
 }
 
 // ErrNotBegun: the epoch has not begun, and until it has its number is nobody's business.

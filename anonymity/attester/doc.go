@@ -9,6 +9,10 @@
 // brings others is refused, so that it never has two credentials. It has both issuers'
 // answers, or none.
 //
+// Where recipes ask for admission, the same visit has the gateway's tokens of all rounds of the
+// epoch (package mint): one order goes to the gateway beside those to the issuers, and under
+// the same rules. All visits of an epoch are of one size.
+//
 // An attester's operator can make up devices; each issuer's cap, in the manifest, bounds how
 // many, and [Attester.Count] is public once an epoch begins.
 package attester

@@ -45,9 +45,9 @@ const (
 
 // Words of [Status.Admission].
 const (
-	tokenCounted = "counted"
-	tokenAgain   = "again"
-	tokenNone    = "not_admitted"
+	TokenCounted = "counted"
+	TokenAgain   = "again"
+	TokenNone    = "not_admitted"
 )
 
 // A token is what a request's is worth.
@@ -116,22 +116,32 @@ func (g *Gateway) counted(r *round, t *token, from *sender) bool {
 		return true
 	}
 	if t.by == nil {
-		g.counts.admit(tokenNone)
+		g.counts.admit(TokenNone)
 		return false
 	}
 	o := t.by.opened
 	if _, known := o.ids[t.name]; known {
 		g.lean(r, t.name) // its round brought what this one brings
-		g.counts.admit(tokenAgain)
+		g.counts.admit(TokenAgain)
 		return false
 	}
 	if len(o.ids) >= o.max {
-		g.counts.admit(tokenNone)
+		g.counts.admit(TokenNone)
 		return false
 	}
 	g.name(r, o, r.claim(o, t.by.raw, from), t.name)
-	g.counts.admit(tokenCounted)
+	g.counts.admit(TokenCounted)
 	return true
+}
+
+// AdmissionKeys are the lists of keys for tokens in use, which do not change; rounds of some
+// may not have begun.
+func (g *Gateway) AdmissionKeys() []*admission.Keys {
+	var all []*admission.Keys
+	for _, l := range g.keys.Load().lists {
+		all = append(all, l.Keys)
+	}
+	return all
 }
 
 // admissions are the lists in use.

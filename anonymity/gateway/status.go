@@ -127,7 +127,7 @@ type Observer struct {
 func Refusals() []string { return door.Labels() }
 
 // Admissions are the words of [Observer.Admission].
-func Admissions() []string { return []string{tokenCounted, tokenAgain, tokenNone} }
+func Admissions() []string { return []string{TokenCounted, TokenAgain, TokenNone} }
 
 // Outcomes are the words of [Observer.Uploads].
 func Outcomes(p Protocol) []string { return append(p.Reasons(), forward.Outcomes...) }

@@ -2,10 +2,12 @@
 // network, a disk or a clock.
 //
 // A device visits the attester, which knows it, once for each key epoch, with a blinded
-// request for each of the two issuers (a [Visit]). The attester sends each issuer its request
-// in an [Order], which its signature under the key that the manifest names makes worth an
-// answer; the issuer learns of no device. The device gets both answers, or none (an
-// [Answer]).
+// request for each of the two issuers, and where recipes ask for admission one to the gateway
+// for each round's token (a [Visit]). The attester sends each issuer its request
+// in an [Order], and the gateway all of its own in a [TokenOrder], which its signature under
+// the key that the manifest names makes worth an answer; neither learns of a device. The device
+// gets all answers, or none (an [Answer]). A visit is as long as the manifest makes it, for all
+// devices alike.
 //
 // When the epoch begins both issuers say how many devices they have answered, and the
 // attester how many it let ask: a [Count] each, signed by its owner and logged, on which it
@@ -35,8 +37,12 @@ const (
 
 // Lengths, in bytes.
 const (
-	Size       = len(visitMagic) + 32 + 4 + 2*arc.RequestSize
-	AnswerSize = len(answerMagic) + 2*arc.ResponseSize
+	// Size and AnswerSize are those of a visit without tokens and of its answer; each token
+	// adds [AskSize] and [TokenSize].
+	Size       = len(visitMagic) + 32 + 4 + 2*arc.RequestSize + 3
+	AnswerSize = len(answerMagic) + 2*arc.ResponseSize + 3
+	// MaxSize bounds a visit.
+	MaxSize    = Size + MaxTokens*AskSize
 	OrderSize  = len(orderDomain) + 1 + 32 + 4 + arc.RequestSize + signed.SignatureSize
 	SecretSize = 32
 	// MaxProof bounds what a device enrols with.
@@ -65,6 +71,9 @@ type Visit struct {
 	Epoch      uint32
 	// Leader and Helper are requests to the two issuers, as arc encodes them.
 	Leader, Helper [arc.RequestSize]byte
+	// Asks are requests to the gateway, as in [TokenOrder]; none where no recipe asks for
+	// admission.
+	Asks []byte
 }
 
 func (v *Visit) code(c *wire.Coder) {
@@ -73,14 +82,19 @@ func (v *Visit) code(c *wire.Coder) {
 	c.Uint32(&v.Epoch, "epoch")
 	c.Fixed(v.Leader[:], "leader's request")
 	c.Fixed(v.Helper[:], "helper's request")
+	c.Vec24(&v.Asks, 0, "requests for tokens")
+	c.Check(len(v.Asks)%AskSize == 0 && len(v.Asks) <= MaxTokens*AskSize, "requests for tokens of another length")
 }
 
-// Append appends the encoding, [Size] bytes: opaque magic[17] = "starling visit v1",
-// deployment[32]; uint32 epoch; opaque leader[226], helper[226].
+// Tokens is how many are asked for.
+func (v *Visit) Tokens() int { return len(v.Asks) / AskSize }
+
+// Append appends the encoding: opaque magic[17] = "starling visit v1",
+// deployment[32]; uint32 epoch; opaque leader[226], helper[226], asks<0..2^24-1>.
 func (v *Visit) Append(dst []byte) []byte { return wire.MustAppend(dst, v.code) }
 
-// Read reads exactly one visit ([ErrMalformed]). Its requests are not looked at: the issuers
-// do that.
+// Read reads exactly one visit ([ErrMalformed]). Its requests are not looked at: issuers and
+// gateway do that. Those for tokens alias b.
 func Read(b []byte) (v Visit, err error) {
 	err = wire.Read(b, ErrMalformed, v.code)
 	return v, err
@@ -97,20 +111,26 @@ func (v *Visit) Request(role signed.Role) []byte {
 	return v.Helper[:]
 }
 
-// An Answer has the answers of both issuers.
-type Answer struct{ Leader, Helper [arc.ResponseSize]byte }
+// An Answer has the answers of both issuers, and of the gateway as many as tokens were asked
+// for.
+type Answer struct {
+	Leader, Helper [arc.ResponseSize]byte
+	Tokens         []byte // [TokenSize] bytes each
+}
 
 func (a *Answer) code(c *wire.Coder) {
 	c.Const(answerMagic, "not an answer of version 1")
 	c.Fixed(a.Leader[:], "leader's answer")
 	c.Fixed(a.Helper[:], "helper's answer")
+	c.Vec24(&a.Tokens, 0, "tokens")
+	c.Check(len(a.Tokens)%TokenSize == 0 && len(a.Tokens) <= MaxTokens*TokenSize, "tokens of another length")
 }
 
-// Append appends the encoding, [AnswerSize] bytes: opaque magic[24] = "starling visit answer
-// v1", leader[454], helper[454].
+// Append appends the encoding: opaque magic[24] = "starling visit answer
+// v1", leader[454], helper[454], tokens<0..2^24-1>.
 func (a *Answer) Append(dst []byte) []byte { return wire.MustAppend(dst, a.code) }
 
-// ReadAnswer reads exactly one answer ([ErrMalformed]).
+// ReadAnswer reads exactly one answer ([ErrMalformed]). Its tokens alias b.
 func ReadAnswer(b []byte) (a Answer, err error) {
 	err = wire.Read(b, ErrMalformed, a.code)
 	return a, err

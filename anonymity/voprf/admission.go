@@ -44,6 +44,12 @@ type Token struct {
 // TokenRequestSize is the length of what a device keeps of a request, in bytes.
 const TokenRequestSize = 32 + p256.ScalarSize
 
+// Lengths of the messages for one token, in bytes: of a [Request] and of an [Evaluation].
+const (
+	AskSize    = 2 + p256.ElementSize
+	AnswerSize = 2 + p256.ElementSize + 2*p256.ScalarSize
+)
+
 // A TokenRequest is a device's side of a request for a token until it is answered. The
 // device keeps it before it sends the request, and sends the same request if an answer is
 // lost: a new one would be for a second token.
@@ -130,12 +136,16 @@ func ReadToken(b []byte) (t Token, err error) {
 
 // RoundKeys are the public keys of consecutive rounds, those of a key epoch.
 type RoundKeys struct {
-	First uint64 // the number of the first round
-	Keys  []PublicKey
+	First  uint64 // the number of the first round
+	Length uint64 // of a round, in seconds: round n begins at n times Length, from 1970 on
+	Keys   []PublicKey
 }
 
 // MaxRoundKeys bounds a list of keys: rounds of a minute for 45 days.
 const MaxRoundKeys = 1<<16 - 1
+
+// listHeader is what stands before the keys of a list, in bytes.
+const listHeader = 8 + 8 + 2
 
 // Of returns the key of a round, and false if the list does not have it.
 func (l *RoundKeys) Of(round uint64) (PublicKey, bool) {
@@ -147,17 +157,21 @@ func (l *RoundKeys) Of(round uint64) (PublicKey, bool) {
 
 // Digest is the list's in the manifest that the servers' owners sign, so that all devices
 // have one list: SHA-256 of a domain string and the list's bytes.
-func (l *RoundKeys) Digest() [sha256.Size]byte {
-	return sha256.Sum256(l.Append([]byte("starling admission keys v1")))
+func (l *RoundKeys) Digest() [sha256.Size]byte { return DigestOf(l.Append(nil)) }
+
+// DigestOf is the [RoundKeys.Digest] of a list's bytes, whatever these are.
+func DigestOf(list []byte) [sha256.Size]byte {
+	return sha256.Sum256(append([]byte("starling admission keys v1"), list...))
 }
 
-// Append appends the list to b: the first round in 64 bits, the number of keys in 16, and
-// the keys. It panics for a list that has none, or more than [MaxRoundKeys].
+// Append appends the list to b: the first round and the length in 64 bits each, the number
+// of keys in 16, and the keys. It panics for a list that has none, or more than [MaxRoundKeys].
 func (l *RoundKeys) Append(b []byte) []byte {
 	if len(l.Keys) == 0 || len(l.Keys) > MaxRoundKeys {
 		panic(fmt.Sprintf("voprf: internal error: a list of %d keys", len(l.Keys)))
 	}
 	b = binary.BigEndian.AppendUint64(b, l.First)
+	b = binary.BigEndian.AppendUint64(b, l.Length)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(l.Keys)))
 	for _, k := range l.Keys {
 		b = k.Append(b)
@@ -170,12 +184,12 @@ func (l *RoundKeys) Append(b []byte) []byte {
 // request does not show its round. The error wraps [ErrMalformed]. A reader that knows the list's digest compares the bytes
 // with it first: reading one key costs as much as hashing a hundred.
 func ReadRoundKeys(b []byte) (*RoundKeys, error) {
-	if len(b) < 10 {
+	if len(b) < listHeader {
 		return nil, fmt.Errorf("%w list of keys: %d bytes", ErrMalformed, len(b))
 	}
-	l := &RoundKeys{First: binary.BigEndian.Uint64(b)}
-	n := int(binary.BigEndian.Uint16(b[8:]))
-	b = b[10:]
+	l := &RoundKeys{First: binary.BigEndian.Uint64(b), Length: binary.BigEndian.Uint64(b[8:])}
+	n := int(binary.BigEndian.Uint16(b[16:]))
+	b = b[listHeader:]
 	if n == 0 || len(b) != n*PublicKeySize || l.First+uint64(n-1) < l.First {
 		return nil, fmt.Errorf("%w list of keys: %d from round %d in %d bytes", ErrMalformed, n, l.First, len(b))
 	}

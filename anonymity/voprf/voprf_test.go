@@ -194,7 +194,7 @@ func TestOneTokenForARequest(t *testing.T) {
 	if _, err := key.Issue(voprf.Blind([]byte("one"), []byte("two")).Request()); !errors.Is(err, voprf.ErrMalformed) {
 		t.Errorf("a request for two tokens: %v", err)
 	}
-	if e, err := key.Issue(voprf.NewTokenRequest(voprf.Round{}).Request()); err != nil || len(e.Append(nil)) != 2+33+64 {
+	if e, err := key.Issue(voprf.NewTokenRequest(voprf.Round{}).Request()); err != nil || len(e.Append(nil)) != voprf.AnswerSize {
 		t.Errorf("a request for one token: %v", err)
 	}
 }
@@ -247,7 +247,7 @@ func TestRoundKeys(t *testing.T) {
 	for range 3 {
 		l.Keys = append(l.Keys, voprf.GenerateKey().PublicKey())
 	}
-	l.First = 40
+	l.First, l.Length = 40, 60
 	wire := l.Append(nil)
 	again, err := voprf.ReadRoundKeys(wire)
 	if err != nil || again.Digest() != l.Digest() {
@@ -263,15 +263,20 @@ func TestRoundKeys(t *testing.T) {
 	if moved.Digest() == l.Digest() {
 		t.Error("keys of other rounds have the same digest")
 	}
+	longer := l
+	longer.Length++
+	if longer.Digest() == l.Digest() || again.Length != l.Length {
+		t.Error("keys of longer rounds have the same digest")
+	}
 	late := bytes.Clone(wire)
 	copy(late, bytes.Repeat([]byte{0xff}, 8))
 	bad := bytes.Clone(wire)
-	bad[10] = 4
+	bad[18] = 4
 	twice := bytes.Clone(wire)
-	copy(twice[10+66:], wire[10:10+33])
+	copy(twice[18+66:], wire[18:18+33])
 	for what, b := range map[string][]byte{
 		"one key for two rounds": twice,
-		"nothing":                nil, "no keys": make([]byte, 10), "a key too few": wire[:len(wire)-33], "a byte too many": append(bytes.Clone(wire), 0),
+		"nothing":                nil, "no keys": make([]byte, 18), "a key too few": wire[:len(wire)-33], "a byte too many": append(bytes.Clone(wire), 0),
 		"after the last round": late, "no point": bad,
 	} {
 		if _, err := voprf.ReadRoundKeys(b); !errors.Is(err, voprf.ErrMalformed) {

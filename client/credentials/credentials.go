@@ -1,6 +1,7 @@
 // Package credentials is a device's side of being counted: it enrols at the attester, visits
 // it once for each key epoch, and keeps what it was given until it shows it
-// (client.Options.Credentials).
+// (client.Options.Credentials and Admission): one credential of each issuer, and where recipes
+// ask for admission one token of the gateway for each round of each of them.
 //
 // A visit is at an instant drawn evenly from the time before the epoch begins, drawn anew for
 // each and kept, and again at fixed distances until there is an answer: nothing that the
@@ -33,6 +34,7 @@ import (
 	"github.com/starling-agg/starling/anonymity/arc"
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/anonymity/visit"
+	"github.com/starling-agg/starling/anonymity/voprf"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/wire"
@@ -57,7 +59,7 @@ type Options struct {
 const (
 	file    = "wallet"
 	magic   = "starling wallet v1"
-	maxFile = 64 << 10
+	maxFile = 2 << 20 // maxEpochs times visit.MaxTokens, and what is said of them
 	// maxEpochs bounds what is kept: an epoch is until the one after the next begins, and
 	// manifests may be there for some that come.
 	maxEpochs = 8
@@ -125,6 +127,7 @@ type epoch struct {
 	pending     [2][arc.PendingSize]byte
 	held        bool
 	credentials [2][arc.CredentialSize]byte
+	tokens      []*tokens // in the order of the manifest; none before the first visit
 	counted     bool
 	cohort      arc.Cohort
 	read        *client.Held
@@ -156,6 +159,14 @@ func (k *kept) code(c *wire.Coder) {
 			for _, n := range []*uint64{&e.cohort.Leader, &e.cohort.Helper, &e.cohort.Attested} {
 				c.Uint64(n, "devices")
 			}
+			c.Nested24("tokens", func() {
+				wire.Items(c, &e.tokens, func(_ int, t **tokens) {
+					if *t == nil {
+						*t = new(tokens)
+					}
+					(*t).code(c)
+				})
+			})
 		})
 	})
 }
@@ -186,6 +197,11 @@ func Open(o Options) (*Wallet, error) {
 	}
 	if err := wire.Read(b, ErrState, w.kept.code); err != nil {
 		return nil, err
+	}
+	for _, e := range w.kept.epochs {
+		for _, t := range e.tokens {
+			t.secrets = bytes.Clone(t.secrets)
+		}
 	}
 	if w.kept.deployment != o.Deployment {
 		return nil, fmt.Errorf("%w: it is for deployment %x", ErrState, w.kept.deployment[:4])
@@ -355,7 +371,7 @@ func (a attester) enrol(ctx context.Context, e visit.Enrolment) error {
 }
 
 func (a attester) visit(ctx context.Context, e visit.Enrolment, v *visit.Visit) ([]byte, error) {
-	return a.post(ctx, "visit", visit.VisitMedia, "Bearer "+base64.RawURLEncoding.EncodeToString(e.Secret[:]), v.Append(nil), visit.AnswerSize)
+	return a.post(ctx, "visit", visit.VisitMedia, "Bearer "+base64.RawURLEncoding.EncodeToString(e.Secret[:]), v.Append(nil), visit.AnswerSize+len(v.Asks)/visit.AskSize*visit.TokenSize)
 }
 
 // post sends a message to the attester, and returns an answer of that size.
@@ -368,18 +384,27 @@ func (a attester) post(ctx context.Context, path, media, authorization string, b
 	if authorization != "" {
 		r.Header.Set("Authorization", authorization)
 	}
+	answer, err := a.answered(r, size)
+	if err == nil && len(answer) != size {
+		err = fmt.Errorf("credentials: the attester answers %d bytes, want %d", len(answer), size)
+	}
+	return answer, err
+}
+
+// answered sends a request to the attester, and returns an answer of most bytes or fewer.
+func (a attester) answered(r *http.Request, most int) ([]byte, error) {
 	resp, err := a.http.Do(r)
 	if err != nil {
 		return nil, fmt.Errorf("credentials: %w", err)
 	}
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, int64(max(size, 256))+1))
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, int64(max(most, 256))+1))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("credentials: %w", err)
 	case resp.StatusCode/100 == 4:
 		return nil, &RefusedError{resp.StatusCode, string(bytes.TrimSpace(answer[:min(len(answer), 32)]))}
-	case resp.StatusCode != http.StatusOK || len(answer) != size:
+	case resp.StatusCode != http.StatusOK || len(answer) > most:
 		return nil, fmt.Errorf("credentials: the attester answers %d and %d bytes", resp.StatusCode, len(answer))
 	}
 	return answer, nil
@@ -448,11 +473,12 @@ func (w *Wallet) plan(m *ohttp.Manifest) (*epoch, error) {
 }
 
 // Visit visits the attester for the epoch of a manifest, unless the device has its credentials
-// already. The caller calls it at the time of [Wallet.Plan], and again at fixed distances
+// and tokens already. It first asks for the gateway's keys of tokens, where recipes ask for
+// admission, and for tokens of all recipes of the manifest, whichever the device answers. The caller calls it at the time of [Wallet.Plan], and again at fixed distances
 // until it succeeds. The manifest must be one that the device takes, of a log or of
 // client.Manifests: its keys are what the answers are held to. One visit is made at a time,
 // and what the wallet holds is shown meanwhile. It fails with
-// [ErrNotEnrolled], [ErrIssuers], [ErrTooLate], [ErrAnswer], *[RefusedError], [ErrState], and
+// [ErrNotEnrolled], [ErrIssuers], [ErrTooLate], [ErrKeys], [ErrAnswer], *[RefusedError], [ErrState], and
 // where the attester is away.
 func (w *Wallet) Visit(ctx context.Context, m *ohttp.Manifest) error {
 	if err := w.turn(ctx); err != nil {
@@ -461,6 +487,12 @@ func (w *Wallet) Visit(ctx context.Context, m *ohttp.Manifest) error {
 	defer func() { <-w.asking }()
 	a, err := w.Ask(m)
 	if a == nil || err != nil {
+		return err
+	}
+	if err := a.FetchKeys(ctx); err != nil {
+		return err
+	}
+	if err := w.Draw(a); err != nil {
 		return err
 	}
 	sent := a.Send(ctx)
@@ -473,12 +505,16 @@ type Asking struct {
 	attester  attester
 	enrolment visit.Enrolment
 	message   visit.Visit
-	number    uint32
+	manifest  *ohttp.Manifest
 	pending   [2]*arc.Pending
 	keys      [2]*arc.PublicKey
+	lists     []*voprf.RoundKeys // of the gateway
+	asked     []*tokens          // the requests under them
+	asks      []*voprf.TokenRequest
 
 	enrolled    bool // anew
 	credentials *[2][arc.CredentialSize]byte
+	tokens      []*tokens
 }
 
 // Ask is the visit for the epoch of a manifest, which is on the disk with all that is drawn for it:
@@ -497,7 +533,7 @@ func (w *Wallet) Ask(m *ohttp.Manifest) (*Asking, error) {
 	if !w.o.Now().Before(e.begin) {
 		return nil, fmt.Errorf("%w: %d", ErrTooLate, m.Epoch)
 	}
-	a := &Asking{attester: w.o.attester(w.base), enrolment: w.kept.enrolment, number: m.Epoch, message: visit.Visit{Deployment: m.Deployment, Epoch: m.Epoch}}
+	a := &Asking{attester: w.o.attester(w.base), enrolment: w.kept.enrolment, manifest: m, message: visit.Visit{Deployment: m.Deployment, Epoch: m.Epoch}}
 	for i, of := range []struct {
 		key     []byte
 		request *[arc.RequestSize]byte
@@ -514,6 +550,42 @@ func (w *Wallet) Ask(m *ohttp.Manifest) (*Asking, error) {
 		copy(of.request[:], a.pending[i].Request().Append(nil))
 	}
 	return a, nil
+}
+
+// FetchKeys asks for the gateway's keys of tokens, where recipes ask for admission. It fails with
+// [ErrKeys], *[RefusedError], and where the attester is away.
+func (a *Asking) FetchKeys(ctx context.Context) (err error) {
+	a.lists, err = a.attester.lists(ctx, a.manifest)
+	return err
+}
+
+// Draw draws requests for tokens under the keys that were fetched, and writes them down before
+// they are sent, or finds those that were drawn before. It fails with [ErrIssuers], [ErrState]
+// and [ErrTooLate].
+func (w *Wallet) Draw(a *Asking) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e := w.find(a.manifest.Epoch)
+	switch {
+	case e == nil:
+		return fmt.Errorf("%w: %d", ErrTooLate, a.manifest.Epoch)
+	case e.held:
+		return fmt.Errorf("%w: the visit was answered already", ErrState)
+	}
+	asked, err := e.ask(a.manifest, a.lists)
+	if err != nil {
+		return err
+	}
+	if len(e.tokens) < len(asked) {
+		next := *e
+		next.tokens = asked
+		if err := w.save(func(k *kept) { k.epochs[slices.Index(k.epochs, e)] = &next }); err != nil {
+			return err
+		}
+	}
+	a.asked = asked
+	a.asks, a.message.Asks, err = requests(a.manifest.Deployment, asked)
+	return err
 }
 
 // Send makes the visit. It fails as [Wallet.Visit], and what came of it is kept with [Wallet.Keep]
@@ -534,6 +606,9 @@ func (a *Asking) Send(ctx context.Context) error {
 		return err
 	}
 	answer, err := visit.ReadAnswer(b)
+	if err == nil && len(answer.Tokens) != len(a.asks)*visit.TokenSize {
+		err = fmt.Errorf("%d bytes of tokens", len(answer.Tokens))
+	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrAnswer, err)
 	}
@@ -548,6 +623,9 @@ func (a *Asking) Send(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", ErrAnswer, err)
 		}
 		copy(got[i][:], credential.Append(nil))
+	}
+	if a.tokens, err = finalize(a.asked, a.lists, a.asks, answer.Tokens); err != nil {
+		return err
 	}
 	a.credentials = &got
 	return nil
@@ -567,17 +645,17 @@ func (w *Wallet) Keep(a *Asking) error {
 	if a.credentials == nil {
 		return nil
 	}
-	e := w.find(a.number)
+	e := w.find(a.manifest.Epoch)
 	switch {
 	case e == nil:
-		return fmt.Errorf("%w: %d", ErrTooLate, a.number)
+		return fmt.Errorf("%w: %d", ErrTooLate, a.manifest.Epoch)
 	case e.held:
 		return nil
 	case e.keys != [2]arc.KeyID{a.keys[0].ID(), a.keys[1].ID()}:
 		return fmt.Errorf("%w: the visit was of another plan", ErrState)
 	}
 	next := *e
-	next.credentials, next.held = *a.credentials, true
+	next.credentials, next.tokens, next.held = *a.credentials, a.tokens, true
 	clear(next.pending[0][:]) // nothing is asked with them any more
 	clear(next.pending[1][:])
 	if err := next.open(); err != nil {
@@ -614,7 +692,8 @@ func (w *Wallet) Told(m *ohttp.Manifest, c arc.Cohort) error {
 	return w.save(func(k *kept) { k.epochs[slices.Index(k.epochs, e)] = &next })
 }
 
-// Forget destroys what is kept of epochs whose last round is over, and says of how many.
+// Forget destroys what is kept of epochs whose last round is over, and says of how many, and
+// tokens of rounds that are.
 func (w *Wallet) Forget() (n int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -625,10 +704,17 @@ func (w *Wallet) Forget() (n int, err error) {
 			n++
 		}
 	}
-	if n == 0 {
+	if n == 0 && !slices.ContainsFunc(w.kept.epochs, func(e *epoch) bool { return e.spent(now) }) {
 		return 0, nil
 	}
-	return n, w.save(func(k *kept) { k.epochs = slices.DeleteFunc(k.epochs, over) })
+	return n, w.save(func(k *kept) {
+		k.epochs = slices.DeleteFunc(k.epochs, over)
+		for i, e := range k.epochs {
+			if e.held && e.spent(now) {
+				k.epochs[i] = e.forgotten(now)
+			}
+		}
+	})
 }
 
 // For are the credentials for a recipe, whose issuers must have given them to so many devices
@@ -675,6 +761,7 @@ const (
 	ReasonOver        Reason = "over"
 	ReasonUncounted   Reason = "uncounted" // nobody has said how many devices have some
 	ReasonFew         Reason = "few"       // too few have, for the recipe
+	ReasonNoToken     Reason = "no-token"  // of the round, for the gateway
 )
 
 // A NoneError is why the device shows no credentials of an epoch: it sits that out. It is a
@@ -686,6 +773,9 @@ type NoneError struct {
 }
 
 func (e *NoneError) Error() string {
+	if e.Reason == ReasonNoToken {
+		return fmt.Sprintf("%v: %s", client.ErrNoCredentials, e.detail)
+	}
 	return fmt.Sprintf("%v: epoch %d: %s", client.ErrNoCredentials, e.Epoch, e.detail)
 }
 

@@ -18,9 +18,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/starling-agg/starling/anonymity/admission"
 	"github.com/starling-agg/starling/anonymity/arc"
 	"github.com/starling-agg/starling/anonymity/attester"
 	"github.com/starling-agg/starling/anonymity/issuer"
+	"github.com/starling-agg/starling/anonymity/mint"
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/anonymity/visit"
 	"github.com/starling-agg/starling/client"
@@ -38,8 +40,8 @@ const (
 
 var begin = time.Unix(coming*int64(length/time.Second), 0).UTC()
 
-// A world is an attester and two issuers, as they are served, and the manifest of the coming
-// epoch.
+// A world is an attester, two issuers and what gives out the gateway's tokens, as they are
+// served, and the manifest of the coming epoch.
 type world struct {
 	t          *testing.T
 	deployment [32]byte
@@ -55,6 +57,8 @@ type world struct {
 	issuers                     map[signed.Role]*issuer.Issuer
 	attester                    *attester.Attester
 	public                      map[signed.Role]*arc.PublicKey
+	tokens                      []*admission.Keys
+	mint                        *mint.Mint
 
 	mu      sync.Mutex
 	between map[string]func(next http.Handler) http.Handler // by party
@@ -80,11 +84,20 @@ func newWorld(t *testing.T) *world {
 			t.Fatal(err)
 		}
 	}
-	w.attesterFS[signed.Attester] = disktest.NewMem(30)
-	for _, party := range []string{"leader", "helper", "attester"} {
+	w.attesterFS[signed.Attester], w.registers[signed.Gateway] = disktest.NewMem(30), disktest.NewMem(31)
+	for i, round := range []uint64{12 * 3600, 24 * 3600} {
+		k := &admission.Keys{Deployment: w.deployment, Recipe: [32]byte{byte(i + 1)}, Task: [32]byte{byte(i + 1)}, Length: round, Grace: 3600}
+		var n int
+		if k.First, n, err = admission.Rounds(coming, round, uint64(length/time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		k.Generate(n)
+		w.tokens = append(w.tokens, k)
+	}
+	for _, party := range []string{"leader", "helper", "attester", "gateway"} {
 		w.servers[party] = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			w.mu.Lock()
-			h := map[string]http.Handler{"leader": w.issuers[signed.Leader], "helper": w.issuers[signed.Helper], "attester": w.attester}[party]
+			h := map[string]http.Handler{"leader": w.issuers[signed.Leader], "helper": w.issuers[signed.Helper], "attester": w.attester, "gateway": w.mint}[party]
 			if f := w.between[party]; f != nil {
 				h = f(h)
 			}
@@ -101,7 +114,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) at(t time.Time)  { w.now.Store(t.Unix()) }
 func (w *world) time() time.Time { return time.Unix(w.now.Load(), 0).UTC() }
 
-// start opens all three.
+// start opens all of them.
 func (w *world) start() {
 	w.t.Helper()
 	w.mu.Lock()
@@ -117,14 +130,25 @@ func (w *world) start() {
 		}
 		w.issuers[role] = x
 	}
+	var err error
+	if w.mint, err = mint.New(mint.Options{Deployment: w.deployment, Register: w.registers[signed.Gateway], Now: w.time, Failpoints: w.fp, Log: log,
+		Keys: func() []*admission.Keys { return w.tokens }, Terms: func(epoch uint32) (mint.Terms, bool) {
+			terms := mint.Terms{Attester: w.root.Public(), Cap: w.most, Begin: begin}
+			for _, k := range w.tokens {
+				terms.Lists = append(terms.Lists, mint.List{Recipe: k.Recipe, Digest: k.Public().Digest()})
+			}
+			return terms, epoch == coming
+		}}); err != nil {
+		w.t.Fatal(err)
+	}
 	codes, err := attester.ReadCodes(w.codesFile)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.attester, err = attester.New(attester.Options{Deployment: w.deployment, Signer: signedtest.Signer(w.t, w.root, begin.AddDate(0, 0, -30), 60*24*time.Hour),
-		Attestation: codes, Leader: w.servers["leader"].URL, Helper: w.servers["helper"].URL, FS: w.attesterFS[signed.Attester],
+		Attestation: codes, Leader: w.servers["leader"].URL, Helper: w.servers["helper"].URL, Gateway: w.servers["gateway"].URL, FS: w.attesterFS[signed.Attester],
 		Terms: func(epoch uint32) (attester.Terms, bool) {
-			return attester.Terms{Begin: begin, Cap: w.most}, epoch == coming
+			return attester.Terms{Begin: begin, Cap: w.most, Tokens: true}, epoch == coming
 		},
 		Now: w.time, Failpoints: w.fp, Log: log})
 	if err != nil {
@@ -146,12 +170,12 @@ func (l *lockedWriter) Write(b []byte) (int, error) {
 func (w *world) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, err := range []error{w.issuers[signed.Leader].Close(), w.issuers[signed.Helper].Close(), w.attester.Close()} {
+	for _, err := range []error{w.issuers[signed.Leader].Close(), w.issuers[signed.Helper].Close(), w.attester.Close(), w.mint.Close()} {
 		_ = err // after a failed write they say so
 	}
 }
 
-// crash has all three lose power, and start again.
+// crash has all of them lose power, and start again.
 func (w *world) crash() {
 	w.t.Helper()
 	w.stop()
@@ -171,9 +195,13 @@ func (w *world) stand(party string, f func(next http.Handler) http.Handler) {
 
 // manifest is that of the coming epoch, as far as a wallet reads it.
 func (w *world) manifest() *ohttp.Manifest {
+	var tokens []ohttp.AdmissionKeys
+	for _, k := range w.tokens {
+		tokens = append(tokens, ohttp.AdmissionKeys{Recipe: k.Recipe, Keys: k.Public().Digest()})
+	}
 	return &ohttp.Manifest{Deployment: w.deployment, Epoch: coming, Length: length, NotBefore: begin, NotAfter: begin.Add(length),
 		Issuers: &ohttp.Issuers{Leader: [ohttp.IssuerKeySize]byte(w.public[signed.Leader].Append(nil)),
-			Helper: [ohttp.IssuerKeySize]byte(w.public[signed.Helper].Append(nil)), Attester: w.root.Public(), Cap: w.most}}
+			Helper: [ohttp.IssuerKeySize]byte(w.public[signed.Helper].Append(nil)), Attester: w.root.Public(), Cap: w.most, Admission: tokens}}
 }
 
 func (w *world) wallet(fsys disk.FS) *credentials.Wallet {
@@ -188,10 +216,14 @@ func (w *world) wallet(fsys disk.FS) *credentials.Wallet {
 // counts are those of both issuers and the attester, once the epoch has begun.
 func (w *world) counts() (c arc.Cohort) {
 	w.t.Helper()
-	var errs [3]error
+	var errs [4]error
 	c.Leader, errs[0] = w.issuers[signed.Leader].Count(coming)
 	c.Helper, errs[1] = w.issuers[signed.Helper].Count(coming)
 	c.Attested, errs[2] = w.attester.Count(coming)
+	n, err := w.mint.Devices(coming)
+	if errs[3] = err; n != c.Leader {
+		w.t.Errorf("%d devices have tokens, and %d credentials", n, c.Leader)
+	}
 	if err := errors.Join(errs[:]...); err != nil {
 		w.t.Fatal(err)
 	}
@@ -334,8 +366,7 @@ func TestCredentials(t *testing.T) {
 // TestLostAnswers: whatever fails on the way of a visit, and whoever loses power, the same
 // visit again has its credentials, and everybody counts one device.
 func TestLostAnswers(t *testing.T) {
-	var points []string
-	points = append(append(points, attester.Failpoints()...), issuer.Failpoints()...)
+	points := slices.Concat(attester.Failpoints(), issuer.Failpoints(), mint.Failpoints())
 	for _, at := range append(points, disk.LogFailpoints()...) {
 		for skip := range 2 {
 			t.Run(fmt.Sprintf("%s/%d", at, skip), func(t *testing.T) {
@@ -359,7 +390,7 @@ func TestLostAnswers(t *testing.T) {
 			})
 		}
 	}
-	for _, party := range []string{"leader", "helper", "attester"} {
+	for _, party := range []string{"leader", "helper", "attester", "gateway"} {
 		t.Run("answer of the "+party, func(t *testing.T) {
 			w := newWorld(t)
 			x := w.wallet(disktest.NewMem(1))
@@ -728,18 +759,28 @@ func TestLostVisit(t *testing.T) {
 	is(t, x.Enrol(t.Context(), []byte(w.codes[0])), nil)
 	ask := func() *credentials.Asking {
 		t.Helper()
-		a, err := w.wallet(fsys).Ask(m) // as after a crash
+		x := w.wallet(fsys) // as after a crash
+		a, err := x.Ask(m)
 		is(t, err, nil)
+		is(t, a.FetchKeys(t.Context()), nil)
+		is(t, x.Draw(a), nil)
 		is(t, a.Send(t.Context()), nil)
 		return a
 	}
 	ask() // lost
 	first, second := ask(), ask()
+	late := func() *credentials.Asking {
+		a, err := w.wallet(fsys).Ask(m)
+		is(t, err, nil)
+		is(t, a.FetchKeys(t.Context()), nil)
+		return a
+	}()
 	x = w.wallet(fsys)
 	is(t, x.Keep(first), nil)
 	kept := disktest.FilesOf(t, fsys)
 	is(t, x.Keep(second), nil)
 	is(t, w.wallet(fsys).Keep(second), nil)
+	is(t, x.Draw(late), credentials.ErrState) // nothing is drawn in the place of what is held
 	if !reflect.DeepEqual(disktest.FilesOf(t, fsys), kept) {
 		t.Error("the second answer was kept")
 	}

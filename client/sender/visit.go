@@ -106,14 +106,26 @@ func (p *Purse) Visit(ctx context.Context, m *ohttp.Manifest) (err error) {
 	if err := p.with(func(w *credentials.Wallet) (err error) { a, err = w.Ask(m); return err }); a == nil || err != nil {
 		return err
 	}
+	if err := a.FetchKeys(ctx); err != nil {
+		return err
+	}
+	if err := p.waitWith(ctx, func(w *credentials.Wallet) error { return w.Draw(a) }); err != nil {
+		return err
+	}
 	sent := a.Send(ctx)
-	for { // whoever sends has the directory for a moment
-		err := p.with(func(w *credentials.Wallet) error { return w.Keep(a) })
-		if !errors.As(err, new(*BusyError)) {
-			return cmp.Or(err, sent)
-		}
-		if err := sleepUntil(ctx, time.Now().Add(again)); err != nil {
-			return cmp.Or(sent, err) // the same visit is answered again
+	err = p.waitWith(ctx, func(w *credentials.Wallet) error { return w.Keep(a) })
+	if errors.As(err, new(*BusyError)) {
+		return cmp.Or(sent, err) // the same visit is answered again
+	}
+	return cmp.Or(err, sent)
+}
+
+// waitWith is [Purse.with] once nobody else has the directory, as who sends has it for a moment.
+func (p *Purse) waitWith(ctx context.Context, do func(*credentials.Wallet) error) error {
+	for {
+		err := p.with(do)
+		if !errors.As(err, new(*BusyError)) || sleepUntil(ctx, time.Now().Add(again)) != nil {
+			return err
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/anonymity/attester"
 	"github.com/starling-agg/starling/anonymity/issuer"
 	"github.com/starling-agg/starling/anonymity/ohttp"
@@ -194,22 +195,26 @@ func foreign(dir string) (name string, err error) {
 
 // issuerFlags are what manifest new says of issuers.
 type issuerFlags struct {
-	leader, helper *string
-	most           *uint64
+	leader, helper, admission *string
+	most                      *uint64
 }
 
 func newIssuerFlags(flags *flag.FlagSet) issuerFlags {
 	return issuerFlags{
-		leader: flags.String("leader-issuer", "", "the public key of the leader's issuer, a `FILE` of starling key issuer"),
-		helper: flags.String("helper-issuer", "", "that of the helper's, a `FILE`"),
-		most:   flags.Uint64("devices", 0, "`N` devices at most get credentials in the epoch"),
+		leader:    flags.String("leader-issuer", "", "the public key of the leader's issuer, a `FILE` of starling key issuer"),
+		helper:    flags.String("helper-issuer", "", "that of the helper's, a `FILE`"),
+		admission: flags.String("admission", "", "the digests of the gateway's keys for tokens, a `FILE` of starling key admission"),
+		most:      flags.Uint64("devices", 0, "`N` devices at most get credentials in the epoch"),
 	}
 }
 
-func (f *issuerFlags) given() bool { return *f.leader != "" || *f.helper != "" || *f.most != 0 }
+func (f *issuerFlags) given() bool {
+	return *f.leader != "" || *f.helper != "" || *f.admission != "" || *f.most != 0
+}
 
 // read is what the manifest says of issuers; nil where its recipes count no devices.
-func (f *issuerFlags) read(attester signed.PublicKey) (*ohttp.Issuers, error) {
+func (f *issuerFlags) read(d *keyset.Deployment) (*ohttp.Issuers, error) {
+	attester := attesterOf(d)
 	if attester == (signed.PublicKey{}) {
 		if f.given() {
 			return nil, usageOf("manifest new", errors.New("none of the recipes counts devices: no issuers"))
@@ -220,6 +225,10 @@ func (f *issuerFlags) read(attester signed.PublicKey) (*ohttp.Issuers, error) {
 		return nil, usageOf("manifest new", errors.New("a recipe counts devices: starling manifest new needs --leader-issuer, --helper-issuer and --devices"))
 	}
 	x := &ohttp.Issuers{Attester: attester, Cap: *f.most}
+	var err error
+	if x.Admission, err = readAdmission(*f.admission, d.Recipes); err != nil {
+		return nil, err
+	}
 	for _, of := range []struct {
 		file string
 		into *[ohttp.IssuerKeySize]byte

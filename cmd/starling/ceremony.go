@@ -268,15 +268,11 @@ func (c *ceremony) same(m *ohttp.Manifest, f *manifestFiles, d *keyset.Deploymen
 			return err
 		}
 	}
-	var attester signed.PublicKey
 	ids := map[[32]byte]bool{}
 	for _, r := range d.Recipes {
 		ids[r.ID] = true
-		if r.Attester != (signed.PublicKey{}) {
-			attester = r.Attester
-		}
 	}
-	issuers, err := c.issuers.read(attester)
+	issuers, err := c.issuers.read(d)
 	if err != nil {
 		return err
 	}
@@ -304,6 +300,7 @@ func (c *ceremony) same(m *ohttp.Manifest, f *manifestFiles, d *keyset.Deploymen
 		{"--tries", uint(m.Tries) != *c.tries}, {"--every", m.Every != f.every}, {"--hold", m.Hold != *c.hold},
 		{"--days", f.days > 0 && m.NotAfter.Sub(m.NotBefore) > time.Duration(f.days)*24*time.Hour},
 		{"--devices", drafted.Cap != issuers.Cap}, {"--leader-issuer", drafted.Leader != issuers.Leader}, {"--helper-issuer", drafted.Helper != issuers.Helper},
+		{"--admission", !slices.Equal(drafted.Admission, issuers.Admission)},
 	} {
 		if x.differ {
 			draft := f.out + draftSuffix
@@ -320,13 +317,7 @@ func (c *ceremony) assemble(ctx context.Context, f manifestFiles, d *keyset.Depl
 	if err != nil {
 		return nil, err
 	}
-	var attester signed.PublicKey
-	for _, r := range d.Recipes {
-		if r.Attester != (signed.PublicKey{}) {
-			attester = r.Attester
-		}
-	}
-	if o.Issuers, err = c.issuers.read(attester); err != nil {
+	if o.Issuers, err = c.issuers.read(d); err != nil {
 		return nil, err
 	}
 	files := []string{f.key}

@@ -350,8 +350,10 @@ func (x *countedRecipe) refused(ctx context.Context, err error) error {
 		return &failure{exitNotYet, err, "nobody gets credentials of an epoch that has begun: visit for the next one, once its manifest is there"}
 	case errors.Is(err, credentials.ErrIssuers):
 		return &failure{exitCheck, err, "starling manifest show says what the manifest names; devices are counted by one of their deployment with two issuers"}
+	case errors.Is(err, credentials.ErrKeys):
+		return &failure{exitCheck, err, "nothing was asked for under keys that not everybody sees: visit again, and ask the owners of gateway and attester; docs/credentials.md"}
 	case errors.Is(err, credentials.ErrAnswer):
-		return &failure{exitCheck, err, "an issuer answered under another key than the manifest's, which all see: visit again, and ask the owners of leader and helper; docs/credentials.md"}
+		return &failure{exitCheck, err, "an issuer or the gateway answered under another key than the manifest's, which all see: visit again, and ask the owners of leader, helper and gateway; docs/credentials.md"}
 	case !errors.As(err, &said):
 		return &failure{exitUnreachable, err, cmp.Or(hintOfCertificate(err), "type the same again; the attester's operator sees with starling status attester.toml what it is, and of leader and helper")}
 	}
@@ -727,6 +729,10 @@ func (x *sending) openPurse(policy, anchors string, values int, simulated bool) 
 	if t != nil {
 		x.options.Client.Credentials = p.Wallet.For(t.MinCohort)
 	}
+	if t != nil && t.Admission {
+		id, failed := x.recipe.ID()
+		x.options.Client.Admission, err = p.Wallet.Admission(id), errors.Join(err, failed)
+	}
 	return errors.Join(err, p.Close()) // what was read is all that is needed, and starling visit may go on
 }
 
@@ -744,6 +750,8 @@ func (x *sending) sitsOut(err error) error {
 		return &failure{exitNotYet, err, "the log says it soon after an epoch begins: " + visit}
 	case credentials.ReasonFew:
 		return &failure{exitNotYet, err, "the device sits this epoch out, lest it be known as one of few; for the next: " + visit}
+	case credentials.ReasonNoToken:
+		return &failure{exitNotYet, err, "the gateway gave none of this round before the epoch began, so the device sits it out; for the next epoch: " + visit}
 	case credentials.ReasonNotBegun:
 		return &failure{exitNotYet, err, "send again then"}
 	}

@@ -48,6 +48,7 @@ var mistakes = map[string][]string{
 	"serve attester": {"--check @", "empty", "missing"},
 	"attester codes": {"--count 3 --out @ --codes x", "--count 3 --out x --codes @", "--count 0 --out x --codes y"},
 	"key issuer":     {"--role leader --keys x --out y @", "--role leader --keys x --out y recipe.starling", "--role x --keys x --out y recipe.starling"},
+	"key admission":  {"--keys x --out y @", "--keys x --out y recipe.starling", "--keys x recipe.starling"},
 	"log key":        {"--name a --out @", "--name a+b --out x.key"},
 	"log add": {"--policy @ manifest.starling", "--policy log.policy @", "--policy log.policy manifest.starling", "--policy log.policy --withdraw @",
 		"--policy log.policy --signing-key @ recipe.starling", "--policy log.policy --cohort 3 --signing-key secrets/leader.online @", "--policy log.policy --cohort 3 leader.toml"},

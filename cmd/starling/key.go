@@ -21,8 +21,8 @@ import (
 func keyCommand() *command {
 	return &command{
 		name:  "key",
-		short: "Make the keys of owners, the lines that devices know them by, a collector's key, what parties share, verification keys and tokens, what wraps the keys of processes that share a database, and issuers' keys; wrap these again",
-		sub:   []*command{keyRootCommand(), keyOnlineCommand(), keyAnchorCommand(), keyCollectorCommand(), keyVerifyCommand(), keyTokenCommand(), keyWrappingCommand(), keyIssuerCommand(), keyListCommand(), keyRewrapCommand()},
+		short: "Make the keys of owners, the lines that devices know them by, a collector's key, what parties share, verification keys and tokens, what wraps the keys of processes that share a database, and the keys of issuers and of tokens; wrap these again",
+		sub:   []*command{keyRootCommand(), keyOnlineCommand(), keyAnchorCommand(), keyCollectorCommand(), keyVerifyCommand(), keyTokenCommand(), keyWrappingCommand(), keyIssuerCommand(), keyAdmissionCommand(), keyListCommand(), keyRewrapCommand()},
 	}
 }
 
@@ -245,6 +245,7 @@ type keyFlags struct {
 	days                                        *uint
 	attester, attesterKey, attestation, log     *string
 	cohort                                      *uint64
+	admission                                   *bool
 }
 
 func newKeyFlags(flags *flag.FlagSet) *keyFlags {
@@ -259,6 +260,7 @@ func newKeyFlags(flags *flag.FlagSet) *keyFlags {
 		attesterKey: flags.String("attester-key", "", "the attester's root key: `KEY`"),
 		attestation: flags.String("attestation", recipe.Codes.String(), "how the attester tells devices apart, `KIND`: codes, oidc or mtls"),
 		cohort:      flags.Uint64("min-cohort", recipe.DefaultCohort, "devices show credentials once `N` have some"),
+		admission:   flags.Bool("admission", false, "with --attester: requests show the gateway a token of the round, so that what it mixes counts devices"),
 		log:         flags.String("log", "", "the transparency log that the recipe and all keys stand in, its origin: `NAME`"),
 	}
 }
@@ -267,6 +269,9 @@ func newKeyFlags(flags *flag.FlagSet) *keyFlags {
 func (f *keyFlags) set(o *account.Options) error {
 	if (*f.attester != "") != (*f.attesterKey != "") {
 		return usageOf("recipe new", errors.New("--attester and --attester-key go together"))
+	}
+	if *f.admission && *f.attester == "" {
+		return usageOf("recipe new", errors.New("--admission goes with --attester"))
 	}
 	kinds := map[string]recipe.Attestation{}
 	for _, kind := range []recipe.Attestation{recipe.Codes, recipe.OIDC, recipe.MTLS} {
@@ -297,7 +302,7 @@ func (f *keyFlags) set(o *account.Options) error {
 	}
 	k := &recipe.ServerKeys{Collector: hash, EpochLength: uint32(*f.days) * 86400}
 	if *f.attester != "" {
-		o.Tokens = &recipe.Tokens{Attester: *f.attester, Attestation: kinds[*f.attestation], MinCohort: *f.cohort}
+		o.Tokens = &recipe.Tokens{Attester: *f.attester, Attestation: kinds[*f.attestation], MinCohort: *f.cohort, Admission: *f.admission}
 	}
 	if *f.log != "" {
 		o.Log = &recipe.Log{Origin: *f.log}

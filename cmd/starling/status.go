@@ -191,7 +191,7 @@ func statusCommand() *command {
 				for {
 					// A store that is opened every second could not be started from.
 					all, err := readAll(ctx, files, !*watch)
-					var gateways []*gateway.Status
+					var gateways []*deploy.GatewayStatus
 					if err == nil {
 						gateways, err = readGateways(ctx, fronts)
 					}

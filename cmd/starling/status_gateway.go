@@ -58,10 +58,10 @@ func loadParties(command string, args []string) (aggregators []aggregatorFile, g
 }
 
 // readGateways reads the status of every gateway; the first failure ends it.
-func readGateways(ctx context.Context, files []gatewayFile) ([]*gateway.Status, error) {
-	all := []*gateway.Status{}
+func readGateways(ctx context.Context, files []gatewayFile) ([]*deploy.GatewayStatus, error) {
+	all := []*deploy.GatewayStatus{}
 	for _, f := range files {
-		s := new(gateway.Status)
+		s := &deploy.GatewayStatus{Status: new(gateway.Status)}
 		if err := readLocal(ctx, f.config.Local.Address, s); err != nil {
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
@@ -73,7 +73,7 @@ func readGateways(ctx context.Context, files []gatewayFile) ([]*gateway.Status, 
 	return all, nil
 }
 
-func writeGateway(w io.Writer, s *gateway.Status) {
+func writeGateway(w io.Writer, s *deploy.GatewayStatus) {
 	n := func(v uint64) string { return chart.Count(float64(v)) }
 	fmt.Fprintf(w, "gateway, %s or more requests of a task together\n", n(uint64(s.MinRound)))
 	fmt.Fprintf(w, "  uploads    %s taken by the leader, %s held", n(s.Passed), n(uint64(s.Held)))
@@ -86,6 +86,7 @@ func writeGateway(w io.Writer, s *gateway.Status) {
 		fmt.Fprintf(w, "  unknown    %s of them are of tasks that the leader says it has not\n", n(uint64(s.Unknown)))
 	}
 	writeReasons(w, "tokens", s.Admission)
+	writeReasons(w, "orders", s.Orders)
 	writeReasons(w, "lost", s.Lost)
 	writeReasons(w, "verdict", s.Verdicts)
 	writeReasons(w, "refused", s.Refused)
@@ -105,7 +106,7 @@ func examineGateway(ctx context.Context, f gatewayFile) []finding {
 		return []finding{{Check: "files", Found: err.Error(), Hint: hintOf(err)}}
 	}
 	all := []finding{{Check: "files", OK: true, Found: "configuration, keys and tokens can be read"}}
-	s := new(gateway.Status)
+	s := &deploy.GatewayStatus{Status: new(gateway.Status)}
 	switch err := readLocal(ctx, f.config.Local.Address, s); {
 	case errors.Is(err, errStopped):
 		return append(all, finding{Check: "running", Found: "no: what it holds waits on its disk, and devices are refused", Hint: "starling serve gateway " + f.path})

@@ -12,13 +12,13 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/arc"
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/anonymity/visit"
-	"github.com/starling-agg/starling/anonymity/voprf"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/client/credentials"
 	"github.com/starling-agg/starling/client/participate"
@@ -36,7 +36,6 @@ type device struct {
 	http   *http.Client
 	wallet *credentials.Wallet
 	now    time.Time // on its clock
-	token  voprf.Token
 	way    *way
 }
 
@@ -44,6 +43,9 @@ type device struct {
 type heard struct{ d *device }
 
 func (h heard) Do(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodGet { // the gateway's keys, which all ask for alike
+		return h.d.http.Do(r)
+	}
 	b, err := io.ReadAll(r.Body)
 	if err != nil {
 		return nil, err
@@ -60,6 +62,12 @@ func (h heard) Do(r *http.Request) (*http.Response, error) {
 		for _, q := range [][]byte{v.Leader[:], v.Helper[:]} {
 			hash := sha256.Sum256(q)
 			n.needle("hash of the request", hash[:])
+		}
+		order := visit.TokenOrder{Deployment: v.Deployment, Epoch: v.Epoch, Asks: v.Asks}
+		ordered := order.Digest()
+		n.needle("hash of the order", ordered[:])
+		for ask := range slices.Chunk(v.Asks, visit.AskSize) {
+			n.needle("request for a token", ask[2:]) // but for how many elements it has
 		}
 	} else {
 		return nil, errors.New("a message of an unknown kind")
@@ -189,13 +197,6 @@ func (w *world) device(i int) *device {
 	d.wallet, err = credentials.Open(credentials.Options{Attester: w.recipe.Tokens.Attester, Deployment: w.issuing.Deployment, FS: fsys, HTTP: heard{d},
 		Now: func() time.Time { return d.now }})
 	ok(err)
-	request := voprf.NewTokenRequest(w.tokens.Round(w.round))
-	answer, err := w.tokens.Of(w.round).Issue(request.Request())
-	ok(err)
-	d.token, err = request.Finalize(w.tokens.Of(w.round).PublicKey(), answer)
-	ok(err)
-	w.needles.needle("token", d.token.Nonce[:])
-	w.needles.needle("token", d.token.Output[:])
 	via, err := ohttp.NewTransport(ohttp.TransportOptions{Relay: from, Source: d.manifests()})
 	ok(err)
 	d.way = &way{Transport: via, d: d}
@@ -260,13 +261,21 @@ func (d *device) visit(ctx context.Context) error {
 		b := c.Append(nil)
 		d.w.needles.needle("credential", b[:len(b)-33]) // but for the issuer's public key
 	}
+	for i := range d.w.tokens.Keys {
+		token, err := d.wallet.Admission(d.w.checked.ID())(d.w.round + uint64(i))
+		if err != nil {
+			return err
+		}
+		d.w.needles.needle("token", token.Nonce[:])
+		d.w.needles.needle("token", token.Output[:])
+	}
 	return nil
 }
 
 // client makes what it sends.
 func (d *device) client() (*client.Client, error) {
 	return client.New(client.Options{Checked: d.w.checked, Anchors: d.w.anchors, Via: d.way, Credentials: d.wallet.For(devices),
-		Admission: func(uint64) (voprf.Token, error) { return d.token, nil }, Tries: client.Tries{Count: 1, Every: 10 * time.Second}})
+		Admission: d.wallet.Admission(d.w.checked.ID()), Tries: client.Tries{Count: 1, Every: 10 * time.Second}})
 }
 
 // answer has it decide and send.

@@ -23,6 +23,7 @@ import (
 	"github.com/starling-agg/starling/anonymity/arc"
 	"github.com/starling-agg/starling/anonymity/attester"
 	"github.com/starling-agg/starling/anonymity/issuer"
+	"github.com/starling-agg/starling/anonymity/mint"
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/dap"
@@ -213,6 +214,17 @@ func newWorld(t *testing.T) *world {
 		w.verifiers[x.as-arc.Leader], _, err = i.Verifier(w.manifest.Deployment, uint64(w.manifest.Epoch))
 		ok(errors.Join(err, close()))
 	}
+	// The gateway's keys for tokens of a few rounds, which the manifests name.
+	task, _ := w.checked.Task()
+	unit, err := w.recipe.TimePrecision.At(w.asked)
+	ok(err)
+	w.round = w.recipe.Round(unit)
+	w.tokens = &admission.Keys{Deployment: w.manifest.Deployment, Recipe: w.checked.ID(), Task: task, First: w.round, Length: w.recipe.RoundUnits() * uint64(w.recipe.TimePrecision), Grace: 4 * 3600}
+	w.tokens.Generate(3)
+	b, err = w.tokens.Append(nil)
+	ok(err)
+	w.write("epochs/now.admission", string(b))
+	w.manifest.Issuers.Admission = []ohttp.AdmissionKeys{{Recipe: w.checked.ID(), Keys: w.tokens.Public().Digest()}}
 	issuing := *w.manifest
 	issuing.Revision, issuing.NotBefore = 1, w.epochBegin
 	w.issuing = &issuing
@@ -255,17 +267,6 @@ func newWorld(t *testing.T) *world {
 		ok(err)
 	}
 
-	// The gateway's keys, with those for tokens beside them.
-	task, _ := w.checked.Task()
-	id := w.checked.ID()
-	unit, err := w.recipe.TimePrecision.At(w.asked)
-	ok(err)
-	w.round = w.recipe.Round(unit)
-	w.tokens = &admission.Keys{Deployment: w.issuing.Deployment, Recipe: id, Task: task, First: w.round, Length: w.recipe.RoundUnits() * uint64(w.recipe.TimePrecision), Grace: 4 * 3600}
-	w.tokens.Generate(3)
-	b, err = w.tokens.Append(nil)
-	ok(err)
-	w.write("epochs/now.admission", string(b))
 	w.write("epochs/now.key", string(w.read("secrets/gateway.hpke")))
 	w.write("epochs/now.manifest", string(w.read(deploy.ManifestFile)))
 	return w
@@ -337,6 +338,7 @@ func (w *world) start() {
 	behind, err := deploy.LoadGateway(w.in(deploy.GatewayFile))
 	ok(err)
 	behind.Keys, behind.Epochs, behind.Admission = nil, service.Path(w.in("epochs")), service.Path(w.in("epochs"))
+	behind.Mint = deploy.Mint{Recipe: service.Path(w.in(countedFile)), Manifests: service.Path(w.in("manifests"))}
 	ok(behind.Check())
 	ahead, err := deploy.LoadRelay(w.in(deploy.RelayFile))
 	ok(err)
@@ -521,7 +523,7 @@ func (w *world) begins() {
 	w.write("manifests/issuing.manifest", string(b))
 }
 
-// epochEnds plays at issuers and attester, which are stopped, that all rounds of the epoch
+// epochEnds plays at issuers, attester and what gives out tokens, which are stopped, that all rounds of the epoch
 // are over, and two days; and at the devices.
 func (w *world) epochEnds() {
 	w.t.Helper()
@@ -550,6 +552,18 @@ func (w *world) epochEnds() {
 		w.t.Fatal(err)
 	}
 	if err := errors.Join(a.Forget(w.issuing.Epoch), a.Close(), data.Close()); err != nil {
+		w.t.Error(err)
+	}
+	tokens, err := disk.OS(w.in("gateway/tokens"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	m, err := mint.New(mint.Options{Deployment: w.issuing.Deployment, Register: tokens, Keys: func() []*admission.Keys { return nil },
+		Terms: func(uint32) (mint.Terms, bool) { return mint.Terms{}, false }})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := errors.Join(m.Forget(w.issuing.Epoch), m.Close(), tokens.Close()); err != nil {
 		w.t.Error(err)
 	}
 	for _, d := range w.devices {
