@@ -517,7 +517,7 @@ func TestDamagedMarks(t *testing.T) {
 			c.settled(10, nil)
 			l, h := c.stopped()
 			mem := []*disktest.Mem{l, h}[side]
-			c.change(mem, "DELETE FROM spent")
+			c.change(mem, "DELETE FROM run WHERE round IS NOT NULL")
 			c.onDisks(l, h)
 			half := c.holder()
 			half[role] = twice[role]
@@ -578,7 +578,7 @@ func (c *counted) change(mem *disktest.Mem, statement string) {
 	}
 }
 
-// spent stops both, counts the rows of marks, at leader and helper, and starts them again.
+// spent stops both, counts the marks in runs, at leader and helper, and starts them again.
 func (c *counted) spent() (n [2]int) {
 	c.t.Helper()
 	l, h := c.stopped()
@@ -586,7 +586,7 @@ func (c *counted) spent() (n [2]int) {
 	for side, mem := range []*disktest.Mem{l, h} {
 		db, err := database.Open(database.Options{
 			FS: diskOf(c.t, content(c.t, mem, ".")), Name: "store.db", Migrations: os.DirFS("internal/store/sqlite/migrations"),
-			Statements: fstest.MapFS{"x.sql": {Data: []byte("-- name: spent\nSELECT count(*) FROM spent")}},
+			Statements: fstest.MapFS{"x.sql": {Data: []byte("-- name: spent\nSELECT coalesce(sum(ids), 0) FROM run WHERE round IS NOT NULL")}},
 		})
 		if err != nil {
 			c.t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 
 const (
 	roundsAtOnce = 64   // of a task, in one look
-	marksAtOnce  = 2000 // erased by one transaction, for which others wait
+	marksAtOnce  = 2000 // or files of them: erased by one transaction, for which others wait
 )
 
 // forgetMarks erases what credentials have shown in rounds of which no report is taken any

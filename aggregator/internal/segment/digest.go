@@ -18,7 +18,8 @@ func SetKeyOf(store []byte) SetKey {
 }
 
 // A SetDigest tells sets of ids apart, and the digest of a union of disjoint sets is the
-// sum of theirs: the sum, modulo 2^256, of SHA-256(key || id). It proves several runs
+// sum of theirs: the sum, modulo 2^256, of SHA-256(key || id), or of
+// SHA-256(key || id || owner). It proves several runs
 // that were lost together, of which nobody knows which id was in which. An attacker who
 // does not know the key can only guess another set of the same digest; a digest without a
 // key could be met, as an XOR can.
@@ -35,11 +36,14 @@ func (d *SetDigest) Add(other SetDigest) {
 }
 
 // Put adds one id.
-func (d *SetDigest) Put(key *SetKey, id ReportID) {
-	var b [len(SetKey{}) + idSize]byte
-	copy(b[:], key[:])
-	copy(b[len(key):], id[:])
-	d.Add(sha256.Sum256(b[:]))
+func (d *SetDigest) Put(key *SetKey, id ReportID) { d.put(key, id[:]) }
+
+// put adds one entry of a run: an id, with its owner where it has one.
+func (d *SetDigest) put(key *SetKey, entry []byte) {
+	var b [len(SetKey{}) + 2*idSize]byte
+	n := copy(b[:], key[:])
+	n += copy(b[n:], entry)
+	d.Add(sha256.Sum256(b[:n]))
 }
 
 // DigestOf is the digest of distinct ids.

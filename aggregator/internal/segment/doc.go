@@ -6,7 +6,7 @@
 //
 //	inbox/<n>-<random>.log  append logs; every upload of the process goes into the newest ([Inbox])
 //	slices/<random>.obj     what was copied out of logs while it waits ([MoveSlices])
-//	runs/..                 sorted runs of report ids already aggregated in a task, for replay ([Runs])
+//	runs/..                 sorted runs of report ids already aggregated in a task, for replay, and of the marks of a round ([Runs])
 //
 // The folders are the caller's choice; each has to be this package's alone. A batch
 // bucket is a multiple of the task's time_precision: the Time of the report as DAP writes

@@ -72,7 +72,7 @@ func Merge(fsys disk.FS, name func() (string, error), key *SetKey, p *Plan, fp *
 		}
 		out = append(out, written)
 	}
-	if _, err := m.next(); !errors.Is(err, io.EOF) {
+	if _, err := m.next(nil); !errors.Is(err, io.EOF) {
 		return out, fmt.Errorf("internal error: ids are left over: %w", err)
 	}
 	return out, nil
@@ -89,12 +89,12 @@ func (p *Plan) parts(runs []*run) ([]RunMeta, error) {
 	if len(p.Into) == 1 {
 		n := int64(max(p.Cut, 1))
 		for i := range n {
-			parts = append(parts, RunMeta{Range: p.Into[0], Count: total*(i+1)/n - total*i/n})
+			parts = append(parts, RunMeta{Range: p.Into[0], Count: total*(i+1)/n - total*i/n, Owned: runs[0].meta.Owned})
 		}
 		return parts, nil
 	}
 	for i, into := range p.Into {
-		part := RunMeta{Range: into}
+		part := RunMeta{Range: into, Owned: runs[0].meta.Owned}
 		for _, r := range runs {
 			from, err := r.rank(into.Low)
 			if err != nil {
@@ -124,8 +124,8 @@ func before(id ReportID) ReportID {
 	return id
 }
 
-// merger yields the ids of several runs in ascending order; one that two runs hold is an
-// error.
+// merger yields the entries of several runs of one kind in ascending order; an id that two
+// runs hold is an error.
 type merger struct {
 	heap []*cursor // by their next id
 	last ReportID
@@ -136,7 +136,7 @@ type merger struct {
 type cursor struct {
 	*run
 	next  int    // block to read
-	ids   []byte // left of the current block
+	ids   []byte // entries that are left of the current block
 	space []byte
 }
 
@@ -148,7 +148,7 @@ func newMerger(runs []*run, from ReportID) (*merger, error) {
 		if err := c.fill(); err != nil {
 			return nil, err
 		}
-		c.ids = c.ids[rankIn(c.ids, from)*idSize:]
+		c.ids = c.ids[c.rankIn(c.ids, from)*c.entry:]
 		if err := c.fill(); err != nil {
 			return nil, err
 		}
@@ -193,16 +193,17 @@ func (m *merger) down(i int) {
 // peek is the next id, of a merger that is not at its end.
 func (m *merger) peek() ReportID { return ReportID(m.heap[0].ids) }
 
-// next returns io.EOF at the end.
-func (m *merger) next() (ReportID, error) {
+// next appends the next entry to b, and returns io.EOF at the end.
+func (m *merger) next(b []byte) ([]byte, error) {
 	if len(m.heap) == 0 {
-		return ReportID{}, io.EOF
+		return b, io.EOF
 	}
 	c := m.heap[0]
 	id := ReportID(c.ids)
-	c.ids = c.ids[idSize:]
+	b = append(b, c.ids[:c.entry]...)
+	c.ids = c.ids[c.entry:]
 	if err := c.fill(); err != nil {
-		return ReportID{}, err
+		return b, err
 	}
 	if len(c.ids) == 0 {
 		end := len(m.heap) - 1
@@ -210,8 +211,8 @@ func (m *merger) next() (ReportID, error) {
 	}
 	m.down(0)
 	if m.any && compareIDs(id, m.last) <= 0 {
-		return ReportID{}, fmt.Errorf("%w: run %s is not sorted, or has an id that another has", ErrCorrupt, c.meta.Name)
+		return b, fmt.Errorf("%w: run %s is not sorted, or has an id that another has", ErrCorrupt, c.meta.Name)
 	}
 	m.any, m.last = true, id
-	return id, nil
+	return b, nil
 }

@@ -2,6 +2,7 @@ package segment
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -21,16 +22,38 @@ import (
 //	blocks of 255 ids (the last may be shorter): ids ascending, then CRC-32C of the block's ids and zeros up to 16 bytes
 //	SHA-256 of all before
 //
-// so that a full block is one page of 4096 bytes, checked whenever it is read.
+// so that a full block is one page of 4096 bytes, checked whenever it is read. Where each id
+// has an owner that follows it, a block has 127, and zeros up to 32 bytes.
 const (
-	runMagic   = "starlrun"
 	runVersion = 1
 	runHeader  = 8 + 4 + 4 + 8
-	blockIDs   = 255
 	idSize     = 16
-	blockTail  = 16
-	blockSize  = blockIDs*idSize + blockTail
+	blockSize  = 4096
 )
+
+// A layout is of the files of one kind of run.
+type layout struct {
+	magic string
+	entry int // bytes of an id, with its owner where it has one
+	per   int // entries in a block
+}
+
+var (
+	plainRun = &layout{"starlrun", idSize, 255}
+	ownedRun = &layout{"starlown", 2 * idSize, 127}
+)
+
+// tail is how many bytes of a block come after its entries.
+func (l *layout) tail() int { return blockSize - l.per*l.entry }
+
+func (l *layout) size(count int64) int64 {
+	return runHeader + count*int64(l.entry) + l.blocks(count)*int64(l.tail()) + sha256.Size
+}
+
+func (l *layout) blocks(count int64) int64 { return (count + int64(l.per) - 1) / int64(l.per) }
+
+// An Owned is an id that belongs to another for good.
+type Owned struct{ ID, Owner ReportID }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -59,8 +82,16 @@ type RunMeta struct {
 	Count int64  // distinct ids, at least 1
 	Size  int64  // bytes of the file
 	Sum   Sum    // the file's trailer: SHA-256 of all bytes before it
+	Owned bool   // each id has an owner, see [WriteOwned]
 
 	Digest SetDigest // of the ids, under the store's key
+}
+
+func (m *RunMeta) layout() *layout {
+	if m.Owned {
+		return ownedRun
+	}
+	return plainRun
 }
 
 // WriteRun makes a run of ids, in any order, durable under name; the caller then names it
@@ -76,12 +107,25 @@ func WriteRun(fsys disk.FS, name string, key *SetKey, ids []ReportID, fp *disk.F
 	return writeRun(fsys, RunMeta{Name: name, Range: AllIDs, Count: int64(len(sorted))}, key, fp, each(sorted))
 }
 
-// each yields ids one after the other.
-func each(ids []ReportID) func() (ReportID, error) {
+// WriteOwned is WriteRun of ids that have owners, ascending and distinct.
+func WriteOwned(fsys disk.FS, name string, key *SetKey, list []Owned, fp *disk.Failpoints) (RunMeta, error) {
+	if len(list) == 0 || !slices.IsSortedFunc(list, func(a, b Owned) int { return cmp.Or(compareIDs(a.ID, b.ID), -1) }) {
+		return RunMeta{}, errors.New("segment: a run needs at least one id, and each once, ascending")
+	}
 	i := 0
-	return func() (ReportID, error) {
+	next := func(b []byte) ([]byte, error) {
 		i++
-		return ids[i-1], nil
+		return append(append(b, list[i-1].ID[:]...), list[i-1].Owner[:]...), nil
+	}
+	return writeRun(fsys, RunMeta{Name: name, Range: AllIDs, Count: int64(len(list)), Owned: true}, key, fp, next)
+}
+
+// each yields ids one after the other.
+func each(ids []ReportID) func(b []byte) ([]byte, error) {
+	i := 0
+	return func(b []byte) ([]byte, error) {
+		i++
+		return append(b, ids[i-1][:]...), nil
 	}
 }
 
@@ -93,41 +137,40 @@ var ErrProof = errors.New("segment: the ids are not those of the run")
 // Its file is a function of them, so the SHA-256 in the row proves them; [ErrProof]
 // leaves the file as it was.
 func RewriteRun(fsys disk.FS, meta RunMeta, ids []ReportID, fp *disk.Failpoints) error {
-	if int64(len(ids)) != meta.Count || runSize(meta.Count) != meta.Size {
+	if int64(len(ids)) != meta.Count || meta.Owned || plainRun.size(meta.Count) != meta.Size {
 		return ErrProof
 	}
 	_, err := writeRun(fsys, meta, nil, fp, each(ids))
 	return err
 }
 
-// writeRun streams meta.Count ascending ids into a new file. Where meta has a Sum the
-// file has to come to it; otherwise key makes its digest.
-func writeRun(fsys disk.FS, meta RunMeta, key *SetKey, fp *disk.Failpoints, next func() (ReportID, error)) (RunMeta, error) {
+// writeRun streams meta.Count ascending entries, which next appends, into a new file. Where
+// meta has a Sum the file has to come to it; otherwise key makes its digest.
+func writeRun(fsys disk.FS, meta RunMeta, key *SetKey, fp *disk.Failpoints, next func(b []byte) ([]byte, error)) (RunMeta, error) {
 	if err := fp.Hit(FailRunBeforeWrite); err != nil {
 		return RunMeta{}, err
 	}
 	hash := sha256.New()
-	count := meta.Count
-	meta.Size = runSize(count)
+	count, l := meta.Count, meta.layout()
+	meta.Size = l.size(count)
 	err := disk.WriteStream(fsys, meta.Name, func(f io.Writer) error {
 		w := io.MultiWriter(f, hash)
-		b := append([]byte(runMagic), 0, 0, 0, runVersion, 0, 0, 0, 0)
+		b := append([]byte(l.magic), 0, 0, 0, runVersion, 0, 0, 0, 0)
 		b = binary.BigEndian.AppendUint64(b, uint64(count))
 		for left := count; left > 0; {
-			n := min(left, blockIDs)
+			n := min(left, int64(l.per))
 			start := len(b)
 			for range n {
-				id, err := next()
-				if err != nil {
+				var err error
+				if b, err = next(b); err != nil {
 					return err
 				}
-				b = append(b, id[:]...)
 				if key != nil {
-					meta.Digest.Put(key, id)
+					meta.Digest.put(key, b[len(b)-l.entry:])
 				}
 			}
 			b = binary.BigEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli))
-			b = append(b, make([]byte, blockTail-4)...)
+			b = append(b, make([]byte, l.tail()-4)...)
 			left -= n
 			if left == 0 || len(b) >= 64<<10 {
 				if _, err := w.Write(b); err != nil {
@@ -150,17 +193,12 @@ func writeRun(fsys disk.FS, meta RunMeta, key *SetKey, fp *disk.Failpoints, next
 	return meta, fp.Hit(FailRunAfterWrite)
 }
 
-func runSize(count int64) int64 {
-	return runHeader + count*idSize + blocksOf(count)*blockTail + sha256.Size
-}
-
-func blocksOf(count int64) int64 { return (count + blockIDs - 1) / blockIDs }
-
 func compareIDs(a, b ReportID) int { return bytes.Compare(a[:], b[:]) }
 
 // run is an open run file with the first id of each block in memory: 16 bytes per 4 KiB
 // of file.
 type run struct {
+	*layout
 	meta  RunMeta
 	file  disk.File
 	first []ReportID
@@ -180,7 +218,7 @@ func openRun(fsys disk.FS, meta RunMeta) (*run, error) {
 	if err != nil {
 		return nil, fmt.Errorf("segment: open run: %w", err)
 	}
-	r := &run{meta: meta, file: f}
+	r := &run{layout: meta.layout(), meta: meta, file: f}
 	if err := r.load(); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("segment: open run %s: %w", meta.Name, err)
@@ -193,7 +231,7 @@ func (r *run) load() error {
 	if err != nil {
 		return err
 	}
-	if r.meta.Count < 1 || size != r.meta.Size || size != runSize(r.meta.Count) {
+	if r.meta.Count < 1 || size != r.meta.Size || size != r.size(r.meta.Count) {
 		return fmt.Errorf("%w: %d bytes, want %d", ErrCorrupt, size, r.meta.Size)
 	}
 	hash := sha256.New()
@@ -202,15 +240,15 @@ func (r *run) load() error {
 	if _, err := io.ReadFull(in, header[:]); err != nil {
 		return &readError{err}
 	}
-	if string(header[:8]) != runMagic || binary.BigEndian.Uint32(header[8:]) != runVersion ||
+	if string(header[:8]) != r.magic || binary.BigEndian.Uint32(header[8:]) != runVersion ||
 		binary.BigEndian.Uint64(header[16:]) != uint64(r.meta.Count) {
 		return fmt.Errorf("%w: wrong header", ErrCorrupt)
 	}
-	r.first = make([]ReportID, 0, blocksOf(r.meta.Count))
+	r.first = make([]ReportID, 0, r.blocks(r.meta.Count))
 	buf := make([]byte, blockSize)
-	for left := r.meta.Count; left > 0; left -= blockIDs {
-		n := min(left, blockIDs)
-		if _, err := io.ReadFull(in, buf[:n*idSize+blockTail]); err != nil {
+	for left := r.meta.Count; left > 0; left -= int64(r.per) {
+		n := int(min(left, int64(r.per)))
+		if _, err := io.ReadFull(in, buf[:n*r.entry+r.tail()]); err != nil {
 			return &readError{err}
 		}
 		r.first = append(r.first, ReportID(buf))
@@ -225,10 +263,10 @@ func (r *run) load() error {
 	return nil
 }
 
-// block reads block i into buf, of blockSize bytes, and returns its ids, back to back.
+// block reads block i into buf, of blockSize bytes, and returns its entries, back to back.
 func (r *run) block(i int, buf []byte) ([]byte, error) {
-	n := min(r.meta.Count-int64(i)*blockIDs, blockIDs) * idSize
-	b := buf[:n+blockTail]
+	n := int(min(r.meta.Count-int64(i)*int64(r.per), int64(r.per))) * r.entry
+	b := buf[:n+r.tail()]
 	r.reads.Add(1)
 	if _, err := r.file.ReadAt(b, runHeader+int64(i)*blockSize); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("segment: read run %s: %w", r.meta.Name, &readError{err})
@@ -254,17 +292,17 @@ func (r *run) rank(id ReportID) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return int64(at)*blockIDs + int64(rankIn(block, id)), nil
+	return int64(at)*int64(r.per) + int64(r.rankIn(block, id)), nil
 }
 
 // rankIn is the index in a block of the first id that is not before id.
-func rankIn(block []byte, id ReportID) int {
-	return sort.Search(len(block)/idSize, func(j int) bool { return bytes.Compare(block[j*idSize:(j+1)*idSize], id[:]) >= 0 })
+func (l *layout) rankIn(block []byte, id ReportID) int {
+	return sort.Search(len(block)/l.entry, func(j int) bool { return bytes.Compare(block[j*l.entry:j*l.entry+idSize], id[:]) >= 0 })
 }
 
-// mark sets seen[i] for each ids[i] that the run holds. order lists the i's by ascending
-// id, so that each block is read at most once.
-func (r *run) mark(ids []ReportID, order []int, seen []bool, buf []byte) error {
+// mark sets seen[i] for each ids[i] that the run holds, and owners[i] where they have any.
+// order lists the i's by ascending id, so that each block is read at most once.
+func (r *run) mark(ids []ReportID, order []int, seen []bool, owners []ReportID, buf []byte) error {
 	loaded := -1
 	var block []byte
 	for _, i := range order {
@@ -283,8 +321,10 @@ func (r *run) mark(ids []ReportID, order []int, seen []bool, buf []byte) error {
 			}
 			loaded = at
 		}
-		j := rankIn(block, id)
-		seen[i] = j < len(block)/idSize && bytes.Equal(block[j*idSize:(j+1)*idSize], id[:])
+		entry := block[r.rankIn(block, id)*r.entry:]
+		if seen[i] = len(entry) > 0 && ReportID(entry) == id; seen[i] && r.meta.Owned {
+			owners[i] = ReportID(entry[idSize:])
+		}
 	}
 	return nil
 }

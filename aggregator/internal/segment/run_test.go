@@ -127,7 +127,7 @@ func checkShape(t *testing.T, r *Runs, limit int64) (most int) {
 			t.Fatal(err)
 		}
 		for range m.Count {
-			if id, err := m2.next(); err != nil || !m.Range.Contains(id) {
+			if id, err := m2.next(nil); err != nil || !m.Range.Contains(ReportID(id)) {
 				t.Fatalf("id %x in a run of %x to %x: %v", id, m.Range.Low, m.Range.High, err)
 			}
 		}
@@ -511,5 +511,90 @@ func TestAddWhole(t *testing.T) {
 	}
 	if err := runs.Add(gone); err != nil || len(runs.Damaged()) != 1 {
 		t.Errorf("of rows: %v, %v", err, runs.Damaged())
+	}
+}
+
+// TestOwners: each id of a run of marks has its owner, through merges, divisions and a loss
+// of power, and such a run is none of ids.
+func TestOwners(t *testing.T) {
+	owned := func(from, to int) (list []Owned) {
+		for n := from; n < to; n++ {
+			list = append(list, Owned{idOf(n), ReportID{1, byte(n >> 8), byte(n)}})
+		}
+		slices.SortFunc(list, func(a, b Owned) int { return compareIDs(a.ID, b.ID) })
+		return list
+	}
+	for _, n := range []int{1, 126, 127, 128, 254, 255, 2000} {
+		mem := disktest.NewMem(1)
+		r, err := OpenRuns(mem, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.SetLimit(600)
+		var whole SetDigest
+		next := namer("merged")
+		for i := range 5 { // n of them, in five jobs
+			from, to := n*i/5, n*(i+1)/5
+			if from == to {
+				continue
+			}
+			meta, err := WriteOwned(mem, fmt.Sprint("job", i), testKey, owned(from, to), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole.Add(meta.Digest)
+			if err := r.AddWhole(meta); err != nil {
+				t.Fatal(err)
+			}
+			mergeAll(t, mem, r, next)
+			checkShape(t, r, 600)
+		}
+		metas := r.metas()
+		r.Close()
+		mem = mem.Crash()
+		if r, err = OpenRuns(mem, metas); err != nil {
+			t.Fatal(err)
+		}
+		owners, seen, err := r.Owners(idsOf(0, 2*n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range seen {
+			if want := (ReportID{1, byte(i >> 8), byte(i)}); seen[i] != (i < n) || seen[i] && owners[i] != want {
+				t.Fatalf("%d marks: mark %d seen is %v, of %x", n, i, seen[i], owners[i])
+			}
+		}
+		r.Close()
+		for _, m := range metas {
+			m.Owned = false
+			if r, err := OpenRuns(mem, []RunMeta{m}); err != nil || len(r.Damaged()) != 1 {
+				t.Errorf("a run of marks is taken for one of ids, %v", err)
+			}
+			if err := RewriteRun(mem, RunMeta{Count: m.Count, Size: m.Size, Owned: true}, idsOf(0, int(m.Count)), nil); !errors.Is(err, ErrProof) {
+				t.Errorf("a run of marks is made of ids: %v", err)
+			}
+		}
+		var digest SetDigest
+		for _, m := range metas {
+			digest.Add(m.Digest)
+		}
+		if digest != whole {
+			t.Errorf("%d marks: the digest has changed", n)
+		}
+	}
+	mem := disktest.NewMem(1)
+	twice := owned(0, 1)
+	for _, bad := range [][]Owned{nil, append(twice, twice...), {{ID: ReportID{2}}, {ID: ReportID{1}}}} {
+		if _, err := WriteOwned(mem, "bad", testKey, bad, nil); err == nil {
+			t.Errorf("wrote a run of %d, not in order or not distinct", len(bad))
+		}
+	}
+	a, err := WriteOwned(mem, "a", testKey, twice, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := WriteOwned(mem, "b", testKey, []Owned{{twice[0].ID, ReportID{9}}}, nil)
+	if err != nil || a.Digest == b.Digest {
+		t.Errorf("owners are not of the digest: %v", err)
 	}
 }

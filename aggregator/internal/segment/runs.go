@@ -54,8 +54,9 @@ func (e *DamagedError) Is(target error) bool { return target == ErrCorrupt }
 // ErrClosed says that a set of runs was closed while it was asked.
 var ErrClosed = errors.New("segment: the runs are closed")
 
-// Runs is the set of ids already aggregated in one task: the union of its committed runs.
-// It keeps one file open and 16 bytes in memory per 255 ids. Lookups may run together;
+// Runs is the set of ids already aggregated in one task, or of the marks of a round, each
+// with its owner: the union of its committed runs. It keeps of each its file open, and in
+// memory 16 bytes for 255 ids or 127 marks. Lookups may run together;
 // Add, Replace and Close wait for them. Their order is the caller's matter.
 //
 // A run that is damaged is no error of the whole: what may be in it has no answer, a
@@ -255,12 +256,19 @@ func (r *Runs) Contains(id ReportID) (bool, error) {
 // FilterNew reports for each id whether it is a replay: held by a run, or equal to an id
 // before it in the same call. It looks them up in sorted order, so that a batch reads
 // each block of a run at most once. len(seen) == len(ids).
-func (r *Runs) FilterNew(ids []ReportID) (seen []bool, err error) { return r.filter(ids, false) }
+func (r *Runs) FilterNew(ids []ReportID) (seen []bool, err error) { return r.filter(ids, nil, false) }
 
 // Known is FilterNew of the runs that are whole.
-func (r *Runs) Known(ids []ReportID) (seen []bool, err error) { return r.filter(ids, true) }
+func (r *Runs) Known(ids []ReportID) (seen []bool, err error) { return r.filter(ids, nil, true) }
 
-func (r *Runs) filter(ids []ReportID, partial bool) (seen []bool, err error) {
+// Owners is FilterNew of distinct ids in runs of which each id has an owner, and says which.
+func (r *Runs) Owners(ids []ReportID) (owners []ReportID, seen []bool, err error) {
+	owners = make([]ReportID, len(ids))
+	seen, err = r.filter(ids, owners, false)
+	return owners, seen, err
+}
+
+func (r *Runs) filter(ids, owners []ReportID, partial bool) (seen []bool, err error) {
 	seen = make([]bool, len(ids))
 	order := make([]int, len(ids))
 	for i := range order {
@@ -280,7 +288,7 @@ func (r *Runs) filter(ids []ReportID, partial bool) (seen []bool, err error) {
 	damaged := slices.Clone(r.damaged)
 	buf := make([]byte, blockSize)
 	for _, x := range r.runs {
-		err := x.mark(ids, x.meta.Range.of(ids, order), seen, buf)
+		err := x.mark(ids, x.meta.Range.of(ids, order), seen, owners, buf)
 		if why := damageOf(err); why != "" {
 			x.bad.Store(true)
 			damaged = append(damaged, Damage{x.meta, x.meta.Name + " " + why})
@@ -314,15 +322,16 @@ func (r *Runs) IDs(in Range, n int) (ids []ReportID, err error) {
 	if err != nil {
 		return nil, err
 	}
+	var entry []byte
 	for len(ids) < n {
-		id, err := m.next()
-		if errors.Is(err, io.EOF) || err == nil && compareIDs(id, in.High) > 0 {
+		entry, err = m.next(entry[:0])
+		if errors.Is(err, io.EOF) || err == nil && compareIDs(ReportID(entry), in.High) > 0 {
 			break
 		}
 		if err != nil {
 			return nil, err
 		}
-		ids = append(ids, id)
+		ids = append(ids, ReportID(entry))
 	}
 	return ids, nil
 }
@@ -339,15 +348,16 @@ func (r *Runs) Each(fn func(ReportID)) error {
 	if err != nil {
 		return err
 	}
+	var entry []byte
 	for {
-		id, err := m.next()
+		entry, err = m.next(entry[:0])
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		fn(id)
+		fn(ReportID(entry))
 	}
 }
 

@@ -41,15 +41,16 @@ type Spending interface {
 	// SpentRounds lists the rounds of a task of which there are marks, ascending, n at most.
 	SpentRounds(ctx context.Context, task dap.TaskID, n int) ([]uint64, error)
 	// ForgetRound ends a round of which no report can be taken any more, if it has marks, and
-	// erases at most n of them; more says that there are others.
+	// erases n of them at most, or of the files that an engine keeps them in; more says that
+	// there may be others.
 	ForgetRound(ctx context.Context, task dap.TaskID, round uint64, n int) (more bool, err error)
 }
 
 // domainMark is in docs/registry.md.
 const domainMark = "starling spent mark v1"
 
-// Marks is what an engine keeps beside the marks of a round, so that none is lost, and no
-// row changed, without being found out: how many there are, and the XOR of a hash of each.
+// Marks is what an engine that has a row for each keeps beside the marks of a round, so that
+// none is lost, and no row changed, without being found out: how many there are, and the XOR of a hash of each.
 // It is against accidents: whoever can write rows can write this.
 type Marks struct {
 	Count uint64

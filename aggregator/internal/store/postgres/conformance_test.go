@@ -177,6 +177,19 @@ func (h *harness) Tamper(t *testing.T, statement string) {
 	connect(t, h.Schema, h.Owner).ok(statement)
 }
 
+func (h *harness) MarkDamage() []string {
+	const one = "WHERE mark = (SELECT mark FROM spent WHERE round = %d LIMIT 1) AND round = %[1]d"
+	return []string{
+		"DELETE FROM spent " + one,
+		"DELETE FROM spent WHERE round = %d",
+		"UPDATE spent SET report = mark " + one,
+		"UPDATE spent SET mark = report " + one,
+		"UPDATE spent SET round = round - 1 " + one,
+		"DELETE FROM spent_round WHERE round = %d",
+		"UPDATE spent_round SET marks = marks + 1 WHERE round = %d",
+	}
+}
+
 // Noise counts the releases whose noise has rows.
 func (h *harness) Noise(t *testing.T) (n int) {
 	t.Helper()

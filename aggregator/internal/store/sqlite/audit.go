@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/segment"
-	"github.com/starling-agg/starling/aggregator/internal/store"
-	"github.com/starling-agg/starling/aggregator/internal/store/rows"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/releases"
 	"github.com/starling-agg/starling/internal/service/database"
@@ -48,7 +46,7 @@ type auditBatch struct {
 }
 
 type auditRun struct {
-	task int64
+	of   runsOf
 	meta segment.RunMeta
 }
 
@@ -181,46 +179,39 @@ func (a *auditor) readRetired(tx *database.Tx) error {
 	})
 }
 
-// readMarks checks that the marks of each round are what was written. Those of a round that
-// is over go, and those of a retired task.
+// readMarks checks that the runs of each round are those that were written. Those of a round
+// that is over go, and those of a retired task.
 func (a *auditor) readMarks(tx *database.Tx) error {
-	type kept struct {
-		rows.Round
-		store.Marks
+	there := make(map[runsOf]total)
+	for _, r := range a.runs {
+		if r.of.marks {
+			x := there[r.of]
+			x.add(&r.meta)
+			there[r.of] = x
+		}
 	}
-	var list []kept
+	over := make(map[runsOf]bool)
 	err := tx.Each("audit-spent", nil, func(r database.Row) error {
-		var x kept
+		var of runsOf
+		var want total
 		var sum []byte
 		var state int
-		err := r.Scan(&x.Task, &x.Number, &x.Count, &sum, &state)
-		if err == nil && state == 0 && !a.retired[x.Task] {
-			x.Sum = [32]byte(sum)
-			list = append(list, x)
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	for _, x := range list {
-		id := a.s.taskByRow(x.Task).ID
-		m, err := countMarks(tx, id, x.Round)
-		if err != nil {
+		if err := r.Scan(&of.task, &of.round, &want.count, &sum, &state); err != nil || a.retired[of.task] {
 			return err
 		}
-		if m != x.Marks {
-			a.add("task %v: the marks of round %d are not what was written: there are %d, and were %d", id, x.Number, m.Count, x.Count)
+		of.marks, want.digest = true, segment.SetDigest(sum)
+		got := there[of]
+		delete(there, of)
+		if over[of] = state > 0; state == 0 && got != want {
+			a.add("task %v: the marks of round %d are not what was written: there are %d, and were %d", a.s.taskByRow(of.task).ID, of.round, got.count, want.count)
 		}
-	}
-	return tx.Each("audit-stray-spent", nil, func(r database.Row) error {
-		var x rows.Round
-		err := r.Scan(&x.Task, &x.Number)
-		if err == nil && !a.retired[x.Task] {
-			a.add("task %v: there are marks of round %d, of which nothing is known", a.s.taskByRow(x.Task).ID, x.Number)
-		}
-		return err
+		return nil
 	})
+	for of := range there {
+		a.add("task %v: there are marks of round %d, of which nothing is known", a.s.taskByRow(of.task).ID, of.round)
+	}
+	a.runs = slices.DeleteFunc(a.runs, func(r auditRun) bool { return over[r.of] })
+	return err
 }
 
 func (a *auditor) readBatches(tx *database.Tx) error {
@@ -370,11 +361,11 @@ func (a *auditor) readFiles(tx *database.Tx) error {
 	return tx.Each("audit-runs", nil, func(r database.Row) error {
 		var run auditRun
 		var err error
-		if run.meta, err = scanRun(r, &run.task); err != nil {
+		if run.of, run.meta, err = scanRun(r); err != nil {
 			return err
 		}
 		a.files[run.meta.Name] = run.meta.Size
-		if !a.retired[run.task] {
+		if !a.retired[run.of.task] {
 			a.runs = append(a.runs, run)
 		}
 		return nil
@@ -436,7 +427,7 @@ func (a *auditor) counts(tx *database.Tx) error {
 			}
 		}
 		for _, r := range a.runs {
-			if r.task == row {
+			if r.of == idsOf(row) {
 				replay += uint64(r.meta.Count)
 			}
 		}
@@ -503,20 +494,22 @@ func (a *auditor) checkFiles(ctx context.Context) (map[string]string, error) {
 	}
 	sums := make(map[int64]dap.Checksum) // of a task's runs
 	for start := 0; start < len(a.runs); {
-		end, task := start, a.runs[start].task
+		end, of := start, a.runs[start].of
 		var metas []segment.RunMeta
-		for ; end < len(a.runs) && a.runs[end].task == task; end++ {
+		for ; end < len(a.runs) && a.runs[end].of == of; end++ {
 			metas = append(metas, a.runs[end].meta)
 		}
 		start = end
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		sum, err := a.readRuns(metas, broken)
+		sum, err := a.readRuns(of, metas, broken)
 		if err != nil {
 			return nil, err
 		}
-		sums[task] = sum
+		if !of.marks {
+			sums[of.task] = sum
+		}
 	}
 	if len(broken) > 0 {
 		live, err := a.s.LiveFiles(ctx)
@@ -551,9 +544,9 @@ func (a *auditor) checkFiles(ctx context.Context) (map[string]string, error) {
 	return broken, nil
 }
 
-// readRuns checks the runs of a task: that each is whole and none shares an id with
-// another. It returns the checksum of their ids.
-func (a *auditor) readRuns(metas []segment.RunMeta, broken map[string]string) (sum dap.Checksum, err error) {
+// readRuns checks the runs of a task, or of one of its rounds: that each is whole and none
+// shares an id with another. It returns the checksum of their ids.
+func (a *auditor) readRuns(of runsOf, metas []segment.RunMeta, broken map[string]string) (sum dap.Checksum, err error) {
 	runs, err := segment.OpenRuns(a.s.opt.FS, metas)
 	if err != nil {
 		return sum, fmt.Errorf("store: audit: %w", err)
@@ -562,6 +555,9 @@ func (a *auditor) readRuns(metas []segment.RunMeta, broken map[string]string) (s
 	for _, d := range runs.Damaged() {
 		if broken[d.Name] == "" {
 			broken[d.Name] = d.Why
+		}
+		if of.marks {
+			broken[d.Name] += fmt.Sprintf("; it has marks of round %d", of.round)
 		}
 	}
 	if len(runs.Damaged()) > 0 {

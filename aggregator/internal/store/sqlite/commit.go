@@ -117,11 +117,11 @@ func (s *Store) settle(ctx context.Context, name string, t *task, c *store.Commi
 	t.gate.RUnlock()
 	gated = false
 	if run.Name != "" {
-		s.add(t.row, run, at)
+		s.add(idsOf(t.row), run, at)
 	}
 	end()
 	if run.Name != "" {
-		s.merge(context.WithoutCancel(ctx), t.row)
+		s.merge(context.WithoutCancel(ctx), idsOf(t.row))
 	}
 	return nil
 }
@@ -145,7 +145,7 @@ func (s *Store) judge(ctx context.Context, t *task, c *store.Commit, ids []segme
 	if len(open) == 0 {
 		return verdict, nil
 	}
-	b, release, err := s.acquire(ctx, t.row)
+	b, release, err := s.acquire(ctx, idsOf(t.row))
 	if err != nil {
 		return nil, err
 	}
@@ -215,7 +215,7 @@ func (t *task) apply(tx *database.Tx, c *store.Commit, total commits.Tally, part
 		}
 	}
 	if run.Name != "" {
-		if at, err = putRuns(tx, t.row, run); err != nil {
+		if at, err = putRuns(tx, idsOf(t.row), run); err != nil {
 			return at, err
 		}
 	}

@@ -4,9 +4,10 @@
 // # What is where
 //
 // SQLite alone knows what is claimed, committed, closed and released. Reports lie in
-// segment files, the ids already aggregated in sorted run files of their task; a row
-// names each such file by length and checksum, and a file is durable before the row that
-// names it. A file goes by its tombstone alone.
+// segment files, the ids already aggregated in sorted run files of their task, and what
+// credentials have shown in those of its round; a row names each such file by length and
+// checksum, and a file is durable before the row that names it. A file goes by its
+// tombstone alone.
 //
 // The aggregate share of a batch is one value, which each commit replaces. To append a
 // partial share with each and to add them up at the freeze costs twice the bytes, and three
@@ -26,7 +27,7 @@
 //     verdicts given to Fold still hold when they are committed;
 //   - a commit claims its report ids, by task, from before the replay check until the run
 //     that has them is known: another commit that has one of them waits, all others go on
-//     beside it.
+//     beside it. A list of marks does the same with them.
 //
 // # Closing
 //

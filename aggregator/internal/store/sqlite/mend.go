@@ -95,13 +95,13 @@ func (s *Store) CheckReplay(ctx context.Context, id dap.TaskID) ([]store.Damaged
 	if err != nil || t.isRetired() {
 		return nil, err
 	}
-	b, release, err := s.acquire(ctx, t.row)
+	b, release, err := s.acquire(ctx, idsOf(t.row))
 	if err != nil {
 		return nil, err
 	}
 	defer release()
 	err = b.Recheck()
-	s.replay.note(t.row, b.Runs)
+	s.replay.note(idsOf(t.row), b.Runs)
 	return s.known(t), err
 }
 
@@ -116,7 +116,7 @@ func (s *Store) AggregatedIDs(ctx context.Context, task dap.TaskID, low, high da
 	if err != nil {
 		return nil, err
 	}
-	b, release, err := s.acquire(ctx, t.row)
+	b, release, err := s.acquire(ctx, idsOf(t.row))
 	if err != nil {
 		return nil, err
 	}
@@ -137,8 +137,8 @@ func (s *Store) Mend(ctx context.Context, task dap.TaskID, sum [32]byte, ids []d
 	if err != nil {
 		return err
 	}
-	defer s.merges.lock(t.row)() // nobody else changes the runs that are there
-	b, release, err := s.acquire(ctx, t.row)
+	defer s.merges.lock(idsOf(t.row))() // nobody else changes the runs that are there
+	b, release, err := s.acquire(ctx, idsOf(t.row))
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (s *Store) Mend(ctx context.Context, task dap.TaskID, sum [32]byte, ids []d
 	} else {
 		err = s.renew(ctx, t, b, sets[i], sorted)
 	}
-	s.replay.note(t.row, b.Runs)
+	s.replay.note(idsOf(t.row), b.Runs)
 	if errors.Is(err, segment.ErrProof) {
 		return fmt.Errorf("store: mend: %w: %w", store.ErrMismatch, err)
 	}
@@ -170,7 +170,7 @@ func (s *Store) Mend(ctx context.Context, task dap.TaskID, sum [32]byte, ids []d
 	return nil
 }
 
-func (s *Store) rewrite(ctx context.Context, t *task, b *openTask, d segment.Damage, ids []segment.ReportID) error {
+func (s *Store) rewrite(ctx context.Context, t *task, b *openRuns, d segment.Damage, ids []segment.ReportID) error {
 	if err := segment.RewriteRun(s.opt.FS, d.RunMeta, ids, s.opt.Failpoints); err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (s *Store) Hurry(ctx context.Context, task dap.TaskID) error {
 	})
 }
 
-func (s *Store) renew(ctx context.Context, t *task, b *openTask, set []segment.Damage, ids []segment.ReportID) error {
+func (s *Store) renew(ctx context.Context, t *task, b *openRuns, set []segment.Damage, ids []segment.ReportID) error {
 	var want segment.SetDigest
 	for _, d := range set {
 		want.Add(d.Digest)
@@ -210,10 +210,10 @@ func (s *Store) renew(ctx context.Context, t *task, b *openTask, set []segment.D
 		return err
 	}
 	meta.Range = segment.Range{Low: segment.ReportID(at.Low), High: segment.ReportID(at.High)}
-	defer s.loads.lock(t.row)()
+	defer s.loads.lock(idsOf(t.row))()
 	var moved step
 	err = s.update(ctx, "renewed", func(tx *database.Tx) (err error) {
-		if moved, err = putRuns(tx, t.row, meta); err != nil {
+		if moved, err = putRuns(tx, idsOf(t.row), meta); err != nil {
 			return err
 		}
 		for _, d := range set {
@@ -231,7 +231,7 @@ func (s *Store) renew(ctx context.Context, t *task, b *openTask, set []segment.D
 		return err
 	}
 	if err := b.Renew(set, meta); err != nil {
-		s.replay.retire(t.row, b)
+		s.replay.retire(idsOf(t.row), b)
 		return err
 	}
 	b.follow(moved)

@@ -61,6 +61,10 @@ func (s *Store) closeAll(tx *database.Tx) error {
 		}
 		t.closedIn = s.id.record.Epoch
 	}
+	// nor marks: no backup has their files
+	if _, err := tx.Exec("close-rounds"); err != nil {
+		return err
+	}
 	// no log comes out of a backup
 	if _, err := tx.Exec("forget-begun"); err != nil {
 		return err

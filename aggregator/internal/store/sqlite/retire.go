@@ -88,7 +88,6 @@ func (s *Store) Sweep(ctx context.Context, id dap.TaskID, n int) (more bool, err
 		return false, nil
 	}
 	s.replay.drop(t.row)
-	s.rounds.Drop(t.row)
 	err = s.update(ctx, "sweep-task", func(tx *database.Tx) (err error) {
 		tx.Erase() // aggregate shares and noised results among them
 		left := n
@@ -107,7 +106,7 @@ func (s *Store) Sweep(ctx context.Context, id dap.TaskID, n int) (more bool, err
 			return err
 		}
 		// Rows that name others go before those.
-		for _, statement := range []string{"sweep-spent", "sweep-spent-rounds", "sweep-resources", "sweep-generations", "sweep-batches"} {
+		for _, statement := range []string{"sweep-spent-rounds", "sweep-resources", "sweep-generations", "sweep-batches"} {
 			done, err := tx.Exec(statement, t.row, left)
 			if err != nil {
 				return err
@@ -135,8 +134,17 @@ func (r *replay) drop(task int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.damaged, task)
-	if b := r.open[task]; b != nil {
-		delete(r.open, task)
+	for of := range r.open {
+		if of.task == task {
+			r.forget(of)
+		}
+	}
+}
+
+// forget drops runs; the last user closes them. The caller holds r.mu.
+func (r *replay) forget(of runsOf) {
+	if b := r.open[of]; b != nil {
+		delete(r.open, of)
 		if b.retired = true; b.users == 0 {
 			b.Close()
 		}

@@ -83,8 +83,9 @@ func TestRulesOfTheSchema(t *testing.T) {
 		"INSERT INTO hold (resource, task, first, last, selection) SELECT 1, 1, 15, 25, zeroblob(16)",
 		"UPDATE task SET collected = aggregated + 1",
 		"UPDATE task SET acknowledged = 0",
-		"INSERT INTO run SELECT 99, task, low, high, name, ids, size, sum, digest FROM run LIMIT 1", // a file named twice
-		"UPDATE run SET low = high, high = low",                                                     // a range the wrong way round
+		"INSERT INTO run (task, low, high, name, ids, size, sum, digest) SELECT task, low, high, name, ids, size, sum, digest FROM run LIMIT 1",          // a file named twice
+		"INSERT INTO run (task, round, low, high, name, ids, size, sum, digest) SELECT task, 1, low, high, 'x', ids, size, sum, digest FROM run LIMIT 1", // of no round
+		"UPDATE run SET low = high, high = low", // a range the wrong way round
 		"UPDATE run SET low = x'00'",
 		"INSERT INTO slice (object, start, size, sum, task, bucket, reports, duplicates, pieces) VALUES ((SELECT max(id) FROM object), 1, 1, zeroblob(32), 9, 1, 1, 0, x'00')", // no such task
 		"INSERT INTO reseal (task, kind, resource_id, whose, former, latter, at) VALUES (1, 2, 'x', 0, zeroblob(32), zeroblob(32), 0)",                                         // never released

@@ -20,7 +20,6 @@ import (
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
-	"github.com/starling-agg/starling/aggregator/internal/store/rows"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/service/database"
@@ -111,8 +110,7 @@ func (o *Options) Validate() error {
 // [store.Engine]. A process has one; the conformance suite has two on one engine.
 type Store struct {
 	*engine
-	replay replay      // the runs that this handle has read
-	rounds rows.Rounds // whose marks it has read
+	replay replay // the runs that this handle has read
 }
 
 // engine is what the handles share: the database, and the locks, which are rows where
@@ -127,10 +125,11 @@ type engine struct {
 	// Locks, in the order in which they are taken; the gate of a task comes after its
 	// resource.
 	resources keyed[resourceKey]
-	flights   flights
-	merges    keyed[int64] // by row of a task: who merges or mends its runs
-	loads     keyed[int64] // by row of a task: who opens its runs, or has changed the rows of them
-	burial    sync.Mutex   // one Bury at a time
+	flights   flights       // of report ids
+	spends    flights       // of marks
+	merges    keyed[runsOf] // who merges or mends them, or ends their round
+	loads     keyed[runsOf] // who opens them, or has changed the rows of them
+	burial    sync.Mutex    // one Bury at a time
 
 	commits atomic.Uint64 // transactions that may have changed a row
 	totals  totals

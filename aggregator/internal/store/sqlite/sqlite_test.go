@@ -42,6 +42,21 @@ func (h *harness) Tamper(t *testing.T, statement string) {
 	}
 }
 
+func (h *harness) MarkDamage() []string {
+	return []string{
+		"DELETE FROM run WHERE round = %d",
+		"DELETE FROM run WHERE id = (SELECT min(id) FROM run WHERE round = %d)",
+		"UPDATE run SET digest = zeroblob(32) WHERE id = (SELECT min(id) FROM run WHERE round = %d)",
+		"UPDATE run SET sum = zeroblob(32) WHERE id = (SELECT min(id) FROM run WHERE round = %d)",
+		"UPDATE run SET ids = ids + 1 WHERE id = (SELECT min(id) FROM run WHERE round = %d)",
+		"UPDATE run SET name = name || '.x' WHERE id = (SELECT min(id) FROM run WHERE round = %d)",
+		"UPDATE run SET round = round - 1 WHERE id = (SELECT min(id) FROM run WHERE round = %d)",
+		"DELETE FROM spent_round WHERE round = %d",
+		"UPDATE spent_round SET marks = marks + 1 WHERE round = %d",
+		"UPDATE spent_round SET sum = zeroblob(32) WHERE round = %d",
+	}
+}
+
 // Noise counts the files of noise.
 func (h *harness) Noise(t *testing.T) (n int) {
 	t.Helper()

@@ -220,8 +220,10 @@ func testRoundForgotten(t *testing.T, h Harness) {
 	task, other := Task(t, dap.TimeInterval, 1), Task(t, dap.LeaderSelected, 2)
 	w := NewWorld(t, h, task, other)
 	for _, of := range []*store.Task{task, other} {
-		_, err := w.Store.Spend(ctx, of.ID, spends(3, 4, 1))
-		w.ok(err)
+		for _, x := range spends(3, 4, 1) { // by as many jobs
+			_, err := w.Store.Spend(ctx, of.ID, []store.Spend{x})
+			w.ok(err)
+		}
 	}
 	rounds := func(want string) {
 		t.Helper()
@@ -238,7 +240,7 @@ func testRoundForgotten(t *testing.T, h Harness) {
 	steps := 0
 	for more := true; more; steps++ {
 		var err error
-		more, err = w.Store.ForgetRound(ctx, task.ID, 3, 2)
+		more, err = w.Store.ForgetRound(ctx, task.ID, 3, 1)
 		w.ok(err)
 		w.Audit()
 		w.Reopen(t)
@@ -251,8 +253,8 @@ func testRoundForgotten(t *testing.T, h Harness) {
 			rounds("[3 4]")
 		}
 	}
-	if steps != 3 {
-		t.Errorf("5 marks took %d steps of 2", steps)
+	if steps < 2 || steps > 6 { // an engine keeps some of them together
+		t.Errorf("5 marks took %d steps of one", steps)
 	}
 	rounds("[4]")
 	for _, of := range []struct {
@@ -288,19 +290,13 @@ func testMarksDamaged(t *testing.T, h Harness) {
 	ctx := context.Background()
 	task := Task(t, dap.TimeInterval, 1)
 	w := NewWorld(t, h, task)
-	const one = "WHERE mark = (SELECT mark FROM spent WHERE round = %d LIMIT 1) AND round = %[1]d"
-	for i, damage := range []string{
-		"DELETE FROM spent " + one,
-		"DELETE FROM spent WHERE round = %d",
-		"UPDATE spent SET report = mark " + one,
-		"UPDATE spent SET mark = report " + one,
-		"UPDATE spent SET round = round - 1 " + one,
-		"DELETE FROM spent_round WHERE round = %d",
-		"UPDATE spent_round SET marks = marks + 1 WHERE round = %d",
-	} {
+	for i, damage := range h.MarkDamage() {
 		whole, hurt := uint64(100*i+10), uint64(100*i+20)
-		_, err := w.Store.Spend(ctx, task.ID, spends(whole, hurt, 1))
-		w.ok(err)
+		list := spends(whole, hurt, 1)
+		for _, some := range [][]store.Spend{list[:4], list[4:]} {
+			_, err := w.Store.Spend(ctx, task.ID, some)
+			w.ok(err)
+		}
 		w.close()
 		h.Tamper(t, fmt.Sprintf(damage, hurt))
 		w.open(t)

@@ -40,6 +40,10 @@ type Harness interface {
 	Failpoints() *disk.Failpoints
 	// Tamper runs a statement on the rows of the store, which is not open, as no call does.
 	Tamper(t *testing.T, statement string)
+	// MarkDamage are statements for Tamper, each of which changes what is kept of the marks
+	// of a round, which stands in them as %d, or may, and there is one whose marks go to the
+	// round before.
+	MarkDamage() []string
 	// Noise is how many releases have noise that is kept: where it lies, not what names it.
 	Noise(t *testing.T) int
 }

@@ -1,19 +1,15 @@
 -- What credentials have shown, by round of a task: each mark belongs to one report, so that
 -- a device counts once. Marks are keyed hashes, whose key the issuer destroys with its
--- epoch; rows go when it has, and with the task.
-CREATE TABLE spent (
-  task   INTEGER NOT NULL REFERENCES task (id),
-  round  INTEGER NOT NULL,
-  mark   BLOB    NOT NULL CHECK (length(mark) = 16),
-  report BLOB    NOT NULL CHECK (length(report) = 16),
-  PRIMARY KEY (task, round, mark)
-) STRICT, WITHOUT ROWID;
+-- epoch. They lie in runs of their round, each with its report; runs go when the key has
+-- gone, and with the task.
+ALTER TABLE run ADD COLUMN round INTEGER CHECK (round >= 0); -- NULL: of report ids
 
-CREATE TRIGGER spent_of_retired BEFORE INSERT ON spent WHEN (SELECT retired FROM task WHERE id = NEW.task) IS NOT NULL
-BEGIN SELECT RAISE(ABORT, 'the task is retired'); END;
+DROP INDEX run_task;
+CREATE INDEX run_round ON run (task, round);
 
--- What the marks of a round should be: their number, and the XOR of a hash of each. The row
--- stays when the round is over, so that no mark of it is new again.
+-- What the marks of a round should be: their number, and the digest of the set of them and
+-- their reports, under the store's key. The row stays when the round is over, so that no
+-- mark of it is new again.
 CREATE TABLE spent_round (
   task  INTEGER NOT NULL REFERENCES task (id),
   round INTEGER NOT NULL CHECK (round >= 0),
@@ -30,3 +26,7 @@ BEGIN SELECT RAISE(ABORT, 'the task is retired'); END;
 
 CREATE TRIGGER spent_round_grows BEFORE UPDATE ON spent_round WHEN NEW.state < OLD.state OR NEW.marks < OLD.marks OR NEW.marks > OLD.marks AND NEW.state <> 0
 BEGIN SELECT RAISE(ABORT, 'a round takes no mark back, and none once it is over'); END;
+
+CREATE TRIGGER run_of_round BEFORE INSERT ON run
+WHEN NEW.round IS NOT NULL AND (SELECT state FROM spent_round WHERE task = NEW.task AND round = NEW.round) IS NOT 0
+BEGIN SELECT RAISE(ABORT, 'the round is over, or has not begun'); END;

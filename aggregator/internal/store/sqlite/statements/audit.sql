@@ -15,7 +15,7 @@ SELECT task, resource_id, response, answer_sum FROM resource WHERE answer_sum IS
 SELECT task, kind, resource_id, first, last, batch_id, count, checksum, seq, position, answer, chain, total FROM release ORDER BY seq
 
 -- name: audit-runs
-SELECT task, low, high, name, ids, size, sum, digest FROM run ORDER BY task, id
+SELECT task, coalesce(round, -1), low, high, name, ids, size, sum, digest FROM run ORDER BY task, round, id
 
 -- name: audit-objects
 SELECT name FROM object ORDER BY id

@@ -62,13 +62,13 @@ SELECT first, last, batch_id, count, answer, chain FROM release WHERE task = ?1 
 SELECT total FROM release WHERE seq = ?1
 
 -- name: put-run
-INSERT INTO run (task, low, high, name, ids, size, sum, digest) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+INSERT INTO run (task, round, low, high, name, ids, size, sum, digest) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
 
--- name: runs-of-task
-SELECT low, high, name, ids, size, sum, digest FROM run WHERE task = ?1 ORDER BY id
+-- name: runs-of
+SELECT task, coalesce(round, -1), low, high, name, ids, size, sum, digest FROM run WHERE task = ?1 AND round IS ?2 ORDER BY id
 
 -- name: latest-run
-SELECT id FROM run WHERE task = ?1 ORDER BY id DESC LIMIT 1
+SELECT id FROM run WHERE task = ?1 AND round IS ?2 ORDER BY id DESC LIMIT 1
 
 -- name: drop-run
 DELETE FROM run WHERE name = ?1

@@ -33,6 +33,6 @@ SELECT id, retired, swept, collected, (SELECT coalesce(sum(count), 0) FROM relea
   EXISTS (SELECT 1 FROM slice WHERE slice.task = task.id) OR EXISTS (SELECT 1 FROM job WHERE job.task = task.id) OR EXISTS (SELECT 1 FROM run WHERE run.task = task.id)
     OR EXISTS (SELECT 1 FROM noise WHERE noise.task = task.id)
     OR EXISTS (SELECT 1 FROM resource WHERE resource.task = task.id) OR EXISTS (SELECT 1 FROM batch WHERE batch.task = task.id)
-    OR EXISTS (SELECT 1 FROM generation WHERE generation.task = task.id) OR EXISTS (SELECT 1 FROM spent WHERE spent.task = task.id)
+    OR EXISTS (SELECT 1 FROM generation WHERE generation.task = task.id)
     OR EXISTS (SELECT 1 FROM spent_round WHERE spent_round.task = task.id)
 FROM task WHERE retired IS NOT NULL

@@ -1,23 +1,14 @@
--- name: spend
-INSERT INTO spent (task, round, mark, report) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING RETURNING report
-
--- name: spender
-SELECT report FROM spent WHERE task = ?1 AND round = ?2 AND mark = ?3
-
 -- name: spent-round
 SELECT marks, sum, state FROM spent_round WHERE task = ?1 AND round = ?2
 
 -- name: put-spent-round
 INSERT INTO spent_round (task, round, marks, sum) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE SET marks = excluded.marks, sum = excluded.sum
 
--- name: spent-of-round
-SELECT mark, report FROM spent WHERE task = ?1 AND round = ?2
-
 -- name: spent-rounds
 SELECT round FROM spent_round WHERE task = ?1 AND state < 2 ORDER BY round LIMIT ?2
 
--- name: forget-round
-DELETE FROM spent WHERE (task, round, mark) IN (SELECT task, round, mark FROM spent WHERE task = ?1 AND round = ?2 LIMIT ?3)
+-- name: runs-of-round
+SELECT id, 0 FROM run WHERE task = ?1 AND round = ?2 LIMIT ?3
 
 -- name: round-over
 UPDATE spent_round SET state = ?3 WHERE task = ?1 AND round = ?2 AND state < ?3
@@ -28,14 +19,8 @@ INSERT INTO spent_round (task, round, marks, sum, state) VALUES (?1, ?2, 0, zero
 -- name: spent-in-rounds
 SELECT round, marks FROM spent_round WHERE task = ?1 AND round BETWEEN ?2 AND ?3 AND marks > 0 ORDER BY round
 
--- name: sweep-spent
-DELETE FROM spent WHERE (task, round, mark) IN (SELECT task, round, mark FROM spent WHERE task = ?1 LIMIT ?2)
-
 -- name: sweep-spent-rounds
 DELETE FROM spent_round WHERE (task, round) IN (SELECT task, round FROM spent_round WHERE task = ?1 LIMIT ?2)
 
 -- name: audit-spent
 SELECT task, round, marks, sum, state FROM spent_round ORDER BY task, round
-
--- name: audit-stray-spent
-SELECT DISTINCT task, round FROM spent WHERE NOT EXISTS (SELECT 1 FROM spent_round AS r WHERE r.task = spent.task AND r.round = spent.round)
