@@ -464,6 +464,20 @@ func TestCredentialForged(t *testing.T) {
 	c.agree(1)
 }
 
+// TestCredentialForgedByHelper: a helper that mints for its own side, and uploads as a device
+// does, gets no report past the leader.
+func TestCredentialForgedByHelper(t *testing.T) {
+	c := newCounted(t, setup{})
+	forged := c.report(1, spoil{Show: func(role dap.Role, aad []byte, s *dap.PlaintextInputShare) {
+		if role == dap.RoleHelper {
+			c.shows(c.holder(), c.now()).Show(role, aad, s)
+		}
+	}})
+	c.accept(forged, c.from(c.holder()))
+	c.settled(1, map[string]uint64{"invalid_message": 1})
+	c.agree(1)
+}
+
 // TestCredentialKeys: where an issuer's keys cannot be read reports wait, and none is
 // refused for it; where there is none of their epoch they are refused; and a task whose
 // reports show credentials is not taken without an issuer.
