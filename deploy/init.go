@@ -63,6 +63,8 @@ type InitOptions struct {
 	Proxied             bool
 	// Recipe is the recipe's file, in Dir. Default RecipeFile.
 	Recipe string
+	// Logs are the public keys of the logs that a witness follows.
+	Logs []string
 	// Join are files of invitations, and Fingerprints those that their owners have read
 	// out.
 	Join, Fingerprints []string
@@ -102,9 +104,14 @@ type Made struct {
 	Invitation  string    `json:"invitation,omitempty"`
 	Fingerprint string    `json:"fingerprint,omitempty"`
 	Until       time.Time `json:"certificate_until,omitzero"` // of a certificate that it made
-	Joined      []Joined  `json:"joined"`
-	Missing     []Role    `json:"missing"` // whose invitations are still to be joined
-	Parties     []Role    `json:"parties"` // all that the directory's owner runs from it
+	// Public is what others have to know of one of [OuterRoles]: an attester's root key, the
+	// key of a log, or both of a witness.
+	Public []string `json:"public,omitempty"`
+	// Anchor is the attester's line in an anchors file.
+	Anchor  string   `json:"anchor,omitempty"`
+	Joined  []Joined `json:"joined"`
+	Missing []Role   `json:"missing"` // whose invitations are still to be joined
+	Parties []Role   `json:"parties"` // all that the directory's owner runs from it
 }
 
 // Joined is an invitation that was taken.
@@ -153,12 +160,20 @@ func Init(o InitOptions) (*Made, error) {
 		joined = append(joined, v)
 		made.Joined = append(made.Joined, Joined{Role(v.Role), v.Owner, v.URL})
 	}
-	if o.Role != "" {
+	switch {
+	case slices.Contains(OuterRoles, o.Role):
+		w.dirs = slices.DeleteFunc(w.dirs, func(d newDir) bool { return d.name == invitationsDir })
+		if err := home.outer(o, w, made); err != nil {
+			return nil, err
+		}
+	case len(o.Logs) > 0:
+		return nil, errors.New("logs: for a witness alone")
+	case o.Role != "":
 		if err := home.make(o, joined, w, made); err != nil {
 			return nil, err
 		}
 	}
-	if err := home.apart(); err != nil {
+	if err := cmp.Or(home.apart(), home.outerApart(o.Role)); err != nil {
 		return nil, err
 	}
 	w.replace(CertificatesFile, home.certificates())
@@ -288,7 +303,7 @@ func (h *home) make(o InitOptions, joined []*invitation.Invitation, w *newFiles,
 		if v.HPKE, err = w.collector(nil); err != nil {
 			return err
 		}
-	} else if err := h.listen(o, v, &f, w, made); err != nil {
+	} else if err := listen(o, v, &f, w, made); err != nil {
 		return err
 	}
 	if err := w.invitation(v); err != nil {
@@ -308,7 +323,7 @@ func (h *home) make(o InitOptions, joined []*invitation.Invitation, w *newFiles,
 }
 
 // listen settles where a party is reached, and by which certificate.
-func (h *home) listen(o InitOptions, v *invitation.Invitation, f *settings, w *newFiles, made *Made) error {
+func listen(o InitOptions, v *invitation.Invitation, f *settings, w *newFiles, made *Made) error {
 	if o.URL == "" {
 		return errors.New("url: required: where others reach the " + string(o.Role) + ", such as https://" + string(o.Role) + ".example/")
 	}

@@ -344,7 +344,13 @@ func TestInitRefuses(t *testing.T) {
 		"no URL":                  {InitOptions{Dir: apart, Role: LeaderRole, Owner: "Ada"}, nil, "url: required"},
 		"port 99999":              {InitOptions{Dir: apart, Role: LeaderRole, Owner: "Ada", URL: "https://leader.example:99999/"}, nil, "port"},
 		"an owner of two lines":   {InitOptions{Dir: apart, Role: LeaderRole, Owner: "Ada\nkey: 00", URL: "https://leader.example/"}, invitation.ErrFormat, "owner"},
-		"a role of nobody":        {InitOptions{Dir: apart, Role: "attester", Owner: "Ada", URL: "https://leader.example/"}, nil, "none of"},
+		"a role of nobody":        {InitOptions{Dir: apart, Role: "judge", Owner: "Ada", URL: "https://leader.example/"}, nil, "none of"},
+		"an attester beside":      {InitOptions{Dir: ada, Role: AttesterRole, Owner: "Ada", URL: "https://attester.example/"}, ErrApart, "knows devices"},
+		"an invited attester":     {InitOptions{Dir: apart, Role: AttesterRole, Owner: "Ada", URL: "https://attester.example/", Join: []string{answer}, Fingerprints: []string{helper.Fingerprint}}, ErrStranger, "nobody"},
+		"a log of two lines":      {InitOptions{Dir: apart, Role: LogRole, Owner: "Ada\nkey = 1", URL: "https://log.example/"}, nil, "owner"},
+		"a witness of nothing":    {InitOptions{Dir: apart, Role: WitnessRole, Owner: "Ada", URL: "https://witness.example/"}, nil, "logs: required"},
+		"a witness of no key":     {InitOptions{Dir: apart, Role: WitnessRole, Owner: "Ada", URL: "https://witness.example/", Logs: []string{"x"}}, nil, "logs: "},
+		"a leader that follows":   {InitOptions{Dir: apart, Role: LeaderRole, Owner: "Ada", URL: "https://leader.example/", Logs: []string{"x"}}, nil, "a witness alone"},
 		"no file":                 {InitOptions{Dir: ada, Join: []string{"nowhere"}, Fingerprints: []string{helper.Fingerprint}}, fs.ErrNotExist, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -32,6 +32,7 @@ type settings struct {
 	Leader  string        // URL, in a lab's gateway
 	Window  time.Duration // of a lab's gateway
 	Tokens  bool          // a lab's gateway gives some out
+	Logs    []string      // public keys, in a witness's
 }
 
 // Does says what the party is for, and Comers who come to its public listener.
@@ -62,6 +63,9 @@ var parties = map[Role]struct{ does, comers string }{
 	CollectorRole: {"It asks the leader, and alone can open what leader and helper release.", ""},
 	RelayRole:     {"It sees who sends and not what. It must not be run by the owner of any other party.", "devices"},
 	GatewayRole:   {"It sees what is sent and not by whom, and passes it on to the leader.", "the relay"},
+	AttesterRole:  {"It knows devices, has each given credentials once in an epoch, and sees nothing that they send.", "devices"},
+	LogRole:       {"Recipes, keys and counts of devices stand in it, for everybody to see alike.", "everybody"},
+	WitnessRole:   {"It signs what it sees of a log if that continues what it saw. Anybody can be one.", "the logs"},
 }
 
 const headText = `# The {{.Role}}{{with .Owner}} of {{.}}{{end}}: starling {{.Command}} {{.Role}}.toml
@@ -159,6 +163,7 @@ recipe = "{{.Recipe}}"
 // configTexts are templates by role.
 var configTexts = map[Role]string{
 	LeaderRole: aggregatorText, HelperRole: aggregatorText, CollectorRole: collectorText, RelayRole: relayText, GatewayRole: gatewayText,
+	AttesterRole: attesterInitText, LogRole: logInitText, WitnessRole: witnessInitText,
 }
 
 // config adds the configuration of a party, and returns its name.

@@ -61,18 +61,31 @@ func TestFirstDeployment(t *testing.T) {
 		t.Fatalf("%d commands, want at most %d, the first two to get and to build the program: %q", n, mostCommands, first)
 	}
 	p := &people{t: t, dir: t.TempDir(), heard: map[string]string{},
-		ports: strings.NewReplacer("8443", freePair(t), "8444", freePair(t), "8445", freePair(t), "8446", freePair(t))}
+		ports: strings.NewReplacer("8443", freePair(t), "8444", freePair(t), "8445", freePair(t), "8446", freePair(t),
+			"8447", freePair(t), "8448", freePair(t), "8449", freePair(t))}
 	said := p.types(first[2:])
 	if result := said[len(said)-1]; !strings.Contains(result, "130 reports") || !strings.Contains(result, "epsilon 1") {
 		t.Errorf("the last command prints no result:\n%s", result)
 	}
-	said = p.types(rest)
+	counting := slices.IndexFunc(rest, func(s string) bool { return strings.HasPrefix(s, "starling init attester ") })
+	if counting < 0 || len(rest)-counting != 3 {
+		t.Fatalf("who counts devices is not made at the end: %q", rest)
+	}
+	outer := rest[counting:]
+	said = p.types(rest[:counting])
 	// The gateway may hold some yet when the leader has enough.
 	enough := regexp.MustCompile(`(?m)^1[0-3][0-9] reports from `)
 	if n := len(said); n < 4 || !strings.Contains(said[n-4], "130 taken by the gateway") || !enough.MatchString(said[n-3]) ||
 		!strings.Contains(said[n-2], "taken by the leader") || !strings.Contains(said[n-2], "130 answered by the gateway") ||
 		strings.Count(said[n-1], " answers: ") < 5 || strings.Contains(said[n-1], "FAULT") {
 		t.Errorf("no result came through the relay:\n%s", strings.Join(said, "\n"))
+	}
+	if said = p.types(outer); !strings.Contains(said[0], "starling recipe new --attester https://localhost:") || !strings.Contains(said[1], "starling init witness ") ||
+		!strings.Contains(said[2], "starling serve witness ") {
+		t.Errorf("no next command of who counts devices:\n%s", strings.Join(said, "\n"))
+	}
+	if _, err := deploy.LoadWitness(filepath.Join(p.dir, "finn", "witness.toml")); err != nil {
+		t.Error(err)
 	}
 	for _, role := range deploy.Roles {
 		if p.heard[string(role)] == "" {
@@ -87,7 +100,12 @@ type people struct {
 	dir   string
 	ports *strings.Replacer
 	heard map[string]string // what one has read to the other, by role
+	// logKey is what the log's owner has published.
+	logKey string
 }
+
+// printedKey is the line of what is public.
+var printedKey = regexp.MustCompile(`(?m)^key +(\S+)$`)
 
 // printedFingerprint is the line that an owner reads from.
 var printedFingerprint = regexp.MustCompile(`(?m)^fingerprint +(\S+)$`)
@@ -102,6 +120,7 @@ func (p *people) types(commands []string) (said []string) {
 			command = strings.ReplaceAll(command, strings.ToUpper(role)+"-FINGERPRINT", fingerprint)
 		}
 		words := strings.Fields(command)
+		command = strings.ReplaceAll(command, "LOG-KEY", p.logKey)
 		if strings.HasPrefix(command, "starling serve ") {
 			serveUntilEnd(p.t, p.dir, words)
 			said = append(said, "")
@@ -113,6 +132,9 @@ func (p *people) types(commands []string) (said []string) {
 		out, err := c.CombinedOutput()
 		if err != nil {
 			p.t.Fatalf("%s: %v\n%s", command, err, out)
+		}
+		if m := printedKey.FindSubmatch(out); m != nil && words[2] == "log" {
+			p.logKey = string(m[1])
 		}
 		if m := printedFingerprint.FindSubmatch(out); m != nil && words[1] == "init" {
 			p.heard[words[2]] = string(m[1])

@@ -27,13 +27,16 @@ func (s *several) Set(v string) error {
 
 func initCommand() *command {
 	return &command{
-		name: "init", args: "[--join FILE --fingerprint F]... [ROLE --owner NAME [--url URL]] [DIR]",
+		name: "init", args: "[--join FILE --fingerprint F]... [ROLE --owner NAME [--url URL] [--log KEY]...] [DIR]",
 		short: "Make a party of your own, or join the invitation of another",
 		long: `ROLE is leader, helper, collector, relay or gateway. In DIR, . by default, init makes the party's keys, a commented ROLE.toml, and
 invitations/ROLE.invitation, which is public: send it to the owners of the other parties. Private keys never leave DIR.
 
 With --join it takes the invitation of another party, whose owner reads the fingerprint to you first, on the phone say: --fingerprint.
 With a ROLE the new party's invitation answers those that are joined. Parties in one DIR are of one owner and know each other.
+
+ROLE may also be attester, log or witness, which nobody joins: what others have to know of them is public, and init prints it. An
+attester's root key goes into recipes and anchors files, a log's and a witness's key into policies. --log names the log that a witness follows.
 
 When both have joined each other's, tokens and verification keys of every task follow from the two keys; nothing secret is ever sent.
 
@@ -45,6 +48,7 @@ invitation; devices want one of an authority, or DIR/` + deploy.CertificatesFile
 			{"starling init helper --owner Ben --url https://helper.example/ --join leader.invitation --fingerprint " + exampleFingerprint + " ben",
 				"his helper, in answer to hers"},
 			{"starling init --join helper.invitation --fingerprint " + exampleFingerprint + " ada", "she takes his answer"},
+			{"starling init attester --owner Dora --url https://attester.example/ dora", "who knows the devices, where recipes count these"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			owner := flags.String("owner", "", "who runs the party, in words: `NAME`")
@@ -55,16 +59,17 @@ invitation; devices want one of an authority, or DIR/` + deploy.CertificatesFile
 			key := flags.String("certificate-key", "", "its key, a PEM `FILE`")
 			proxied := flags.Bool("behind-proxy", false, "a proxy in front speaks TLS")
 			recipe := flags.String("recipe", "", "the recipe's `FILE`, as the configuration names it (default "+deploy.RecipeFile+")")
-			var join, fingerprints several
+			var join, fingerprints, logs several
+			flags.Var(&logs, "log", "the public `KEY` of a log that a witness follows; may be given several times")
 			flags.Var(&join, "join", "take the invitation in this `FILE`; may be given several times")
 			flags.Var(&fingerprints, "fingerprint", "what its owner has read out to you: `F`; one for each --join")
 			asJSON := flags.Bool("json", false, "print one JSON object")
 			return func(_ context.Context, e *env, args []string) error {
 				o := deploy.InitOptions{Dir: ".", Owner: *owner, URL: *at, Listen: *listen, Local: *local, Certificate: *certificate, TLSKey: *key,
-					Proxied: *proxied, Recipe: *recipe, Join: join, Fingerprints: fingerprints, Now: time.Now()}
-				for i, role := range deploy.Roles {
+					Proxied: *proxied, Recipe: *recipe, Logs: logs, Join: join, Fingerprints: fingerprints, Now: time.Now()}
+				for _, role := range slices.Concat(deploy.Roles, deploy.OuterRoles) {
 					if len(args) > 0 && args[0] == string(role) {
-						o.Role, args = deploy.Roles[i], args[1:]
+						o.Role, args = role, args[1:]
 						break
 					}
 				}
@@ -109,6 +114,8 @@ func initFailure(o deploy.InitOptions, err error) error {
 		hint = "nothing is left to do if it is the right one; else begin anew in another directory: its keys follow from it"
 	case errors.Is(err, deploy.ErrExists):
 		hint = "name another directory, or --join alone"
+	case errors.Is(err, deploy.ErrApart) && slices.Contains(deploy.OuterRoles, o.Role):
+		hint = "the " + string(o.Role) + " is for another owner, in a directory of its own: starling init " + string(o.Role) + " --owner NAME --url URL DIR"
 	case errors.Is(err, deploy.ErrApart):
 		hint = "the " + string(o.Role) + " is for another owner, in a directory of its own: starling init " + string(o.Role) + " --owner NAME --url URL --join FILE --fingerprint F DIR"
 	case errors.Is(err, syscall.ENOSPC):
@@ -142,6 +149,9 @@ func mayBeYours(role deploy.Role, parties []deploy.Role) bool {
 // writeMade says what was made, and what is next.
 func writeMade(e *env, o deploy.InitOptions, made *deploy.Made) error {
 	var b strings.Builder
+	if slices.Contains(deploy.OuterRoles, o.Role) {
+		return writeOuter(e, o, made)
+	}
 	for _, j := range made.Joined {
 		b.WriteString(strings.TrimRight(fmt.Sprintf("joined       the %s of %s %s", j.Role, j.Owner, j.URL), " ") + "\n")
 	}
@@ -177,6 +187,36 @@ func writeMade(e *env, o deploy.InitOptions, made *deploy.Made) error {
 		default:
 			fmt.Fprintf(&b, "With the recipe in place: starling serve %s %s\n", o.Role, config)
 		}
+	}
+	_, err := e.stdout.Write([]byte(b.String()))
+	return err
+}
+
+// writeOuter says what is public of a party that nobody joins, where it goes, and what comes next.
+func writeOuter(e *env, o deploy.InitOptions, made *deploy.Made) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-12s %s\n", o.Role, made.Config)
+	for _, k := range made.Public {
+		fmt.Fprintf(&b, "key          %s\n", k)
+	}
+	if !made.Until.IsZero() {
+		fmt.Fprintf(&b, "certificate  its own, until %s\n", made.Until.Format(time.DateOnly))
+	}
+	serve := fmt.Sprintf("starling serve %s %s", o.Role, made.Config)
+	switch o.Role {
+	case deploy.AttesterRole:
+		fmt.Fprintf(&b, "anchor       %s\n\nThe key is for recipes, and the anchor for the anchors file of devices' software: starling recipe new --attester %s --attester-key %s ...\n",
+			made.Anchor, o.URL, made.Public[0])
+		fmt.Fprintf(&b, "Take %s offline. One-time codes for devices: starling attester codes --count 1000 --out %s --codes %s\n",
+			filepath.Join(o.Dir, "secrets", "attester.root"), filepath.Join(o.Dir, "codes"), filepath.Join(o.Dir, "secrets", "codes"))
+		fmt.Fprintf(&b, "With the recipe in place: %s\n", serve)
+	case deploy.LogRole:
+		fmt.Fprintf(&b, "\nEach witness's owner makes one: starling init witness --owner NAME --url URL --log '%s' DIR\n", made.Public[0])
+		fmt.Fprintf(&b, "Their keys go into %s, which devices have too: none takes a log that nobody watches. The anchors of who may have something logged go to %s.\n",
+			filepath.Join(o.Dir, deploy.PolicyFile), filepath.Join(o.Dir, deploy.AnchorsFile))
+		fmt.Fprintf(&b, "Then: %s\n", serve)
+	default:
+		fmt.Fprintf(&b, "\nThe log's owner and devices need a line in their policy, with one of the keys; the second holds against quantum computers too:\n  witness NAME KEY %s\nNext: %s\n", o.URL, serve)
 	}
 	_, err := e.stdout.Write([]byte(b.String()))
 	return err

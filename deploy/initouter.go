@@ -1,0 +1,178 @@
+package deploy
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/starling-agg/starling/anonymity/tlog"
+	"github.com/starling-agg/starling/deploy/invitation"
+	"github.com/starling-agg/starling/signed"
+)
+
+// OuterRoles are those that [Init] makes and nobody joins: what others have to know of such a
+// party is public, in a recipe, an anchors file or a policy, and it keeps secrets with nobody.
+var OuterRoles = []Role{AttesterRole, LogRole, WitnessRole}
+
+// outerOnline is for how long the online key of a new attester signs, in days.
+const outerOnline = 90
+
+// outer makes an attester, a transparency log or a witness.
+func (h *home) outer(o InitOptions, w *newFiles, made *Made) error {
+	if len(o.Join) > 0 {
+		return fmt.Errorf("%w: nobody invites the %s", ErrStranger, o.Role)
+	}
+	if (len(o.Logs) > 0) != (o.Role == WitnessRole) {
+		return errors.New("logs: required for a witness, which signs what it sees of them, and for no one else")
+	}
+	// As an anchors file has it, and so it is one line of a configuration too.
+	named := signed.Anchor{Name: string(o.Role), Domain: "owner.example", Key: signed.Generate().Public(), Owner: o.Owner}
+	if err := named.Validate(); err != nil {
+		return fmt.Errorf("owner: %w", err)
+	}
+	config := string(o.Role) + ".toml"
+	if _, err := os.Stat(filepath.Join(h.dir, config)); err == nil {
+		return fmt.Errorf("%w: %s", ErrExists, filepath.Join(h.dir, config))
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var v invitation.Invitation // which nobody gets
+	f := settings{Role: o.Role, Owner: o.Owner, Recipe: cmp.Or(o.Recipe, RecipeFile)}
+	if err := listen(o, &v, &f, w, made); err != nil {
+		return err
+	}
+	at, err := url.Parse(v.URL)
+	if err != nil {
+		return fmt.Errorf("url: %w", err)
+	}
+	switch o.Role {
+	case AttesterRole:
+		err = w.attester(o, at, made)
+	case LogRole:
+		err = w.log(at, made)
+	default:
+		err = w.witness(o, at, &f, made)
+	}
+	if err != nil {
+		return err
+	}
+	if config, err = w.config(f); err != nil {
+		return err
+	}
+	made.Config = filepath.Join(o.Dir, config)
+	return nil
+}
+
+// attester adds what an attester signs with, and the line by which devices know it.
+func (w *newFiles) attester(o InitOptions, at *url.URL, made *Made) error {
+	root, online := signed.Generate(), signed.Generate()
+	from := o.Now.UTC().Truncate(time.Second).Add(-time.Hour) // for clocks that are slow
+	d, err := signed.Delegate(root, online.Public(), from, from.AddDate(0, 0, outerOnline))
+	if err != nil {
+		return err
+	}
+	a := signed.Anchor{Name: string(AttesterRole), Domain: at.Hostname(), Key: root.Public(), Owner: o.Owner}
+	if err := a.Validate(); err != nil {
+		return err
+	}
+	w.dirs = append(w.dirs, newDir{manifestsDir, 0o755})
+	w.secret("attester.root", root.Marshal())
+	w.secret("attester.online", online.Marshal())
+	w.add(filepath.Join(secretsDir, "attester.online.delegation"), 0o644, d.MarshalFile())
+	made.Public = []string{root.Public().String()}
+	made.Anchor = a.String()
+	return nil
+}
+
+// log adds a log's key, and a policy without a witness, which devices do not take yet.
+func (w *newFiles) log(at *url.URL, made *Made) error {
+	s, err := tlog.Generate(origin(at), tlog.Ed25519)
+	if err != nil {
+		return err
+	}
+	w.secret("log.key", s.Marshal())
+	w.add(PolicyFile, 0o644, fmt.Appendf(nil, policyText, s.Key(), at))
+	made.Public = []string{s.Key().String()}
+	return nil
+}
+
+const policyText = `log %s %s
+# Each witness's owner hands out its key: put its line here, and have so many of them sign.
+# witness one witness.example/+... https://witness.example/
+# group enough 1 one
+# quorum enough
+quorum none
+`
+
+// witness adds a witness's keys.
+func (w *newFiles) witness(o InitOptions, at *url.URL, f *settings, made *Made) error {
+	for _, s := range o.Logs {
+		if _, err := tlog.ParseKey(s); err != nil {
+			return fmt.Errorf("logs: %w", err)
+		}
+	}
+	f.Logs = o.Logs
+	var file bytes.Buffer
+	for _, scheme := range []tlog.Scheme{tlog.CosignEd, tlog.CosignMLDSA} {
+		s, err := tlog.Generate(origin(at), scheme)
+		if err != nil {
+			return err
+		}
+		file.Write(s.Marshal())
+		made.Public = append(made.Public, s.Key().String())
+	}
+	w.secret("witness.key", file.Bytes())
+	return nil
+}
+
+// origin is the name that a log or a witness has for good: where it is reached, without the
+// scheme.
+func origin(at *url.URL) string { return strings.TrimSuffix(at.Host+at.Path, "/") }
+
+// outerApart refuses an attester or a witness beside parties that it is to be apart from.
+func (h *home) outerApart(made Role) error {
+	there := func(role Role) bool {
+		_, err := os.Stat(filepath.Join(h.dir, string(role)+".toml"))
+		return err == nil || role == made
+	}
+	inner := slices.DeleteFunc(slices.Clone(Roles), func(r Role) bool { return r == CollectorRole || !h.own[r] })
+	switch {
+	case there(AttesterRole) && len(inner) > 0:
+		return fmt.Errorf("%w: in %s the attester, which knows devices, would be beside the %s", ErrApart, h.dir, inner[0])
+	case there(WitnessRole) && there(LogRole):
+		return fmt.Errorf("%w: in %s a witness would watch its own owner's log", ErrApart, h.dir)
+	}
+	return nil
+}
+
+const attesterInitText = headText + `# What a device is, and what proves it: docs/credentials.md. With one-time codes, of which devices get one each, in secret:
+# starling attester codes --count 1000 --out codes --codes secrets/codes
+codes = "codes"
+data = "attester"
+recipe = "{{.Recipe}}" # which names this attester and its root key
+manifests = "manifests" # of the epochs, NAME.manifest
+key = "secrets/attester.online"
+delegation = "secrets/attester.online.delegation" # by secrets/attester.root, which belongs offline
+` + listenersText
+
+const logInitText = headText + `data = "log"
+# What must not go back when data does, to a backup say: best on another disk, and in no backup.
+record = "log.record"
+key = "secrets/log.key"
+policy = "log.policy" # which devices have too
+anchors = "anchors.starling" # the owners who may have something logged
+` + listenersText
+
+const witnessInitText = headText + `# It must never go back to an older copy of data.
+data = "witness"
+key = "secrets/witness.key"
+logs = [{{range $i, $k := .Logs}}{{if $i}}, {{end}}"{{$k}}"{{end}}]
+` + listenersText
