@@ -9,13 +9,12 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/arc"
+	"github.com/starling-agg/starling/anonymity/internal/orders"
 	"github.com/starling-agg/starling/anonymity/visit"
-	"github.com/starling-agg/starling/internal/body"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/signed"
 )
@@ -63,7 +62,6 @@ type Options struct {
 const (
 	defaultKeep     = 48 * time.Hour
 	defaultRequests = 64
-	bodyTime        = 15 * time.Second
 	registerSuffix  = ".answered"
 )
 
@@ -105,15 +103,12 @@ func (o *Options) validate() error {
 // An Issuer answers requests for credentials. It is an [http.Handler] and safe for
 // concurrent use.
 type Issuer struct {
-	o      Options
-	budget *body.Budget
-	places chan struct{}
+	o         Options
+	desk      *orders.Desk
+	registers *orders.Registers // SHA-256 of each request
 
 	mu        sync.Mutex
-	registers map[uint32]*register
 	verifiers map[uint32]*verifier
-	counts    map[string]uint64 // by outcome
-	closed    bool
 }
 
 type verifier struct {
@@ -121,151 +116,59 @@ type verifier struct {
 	key      arc.KeyID
 }
 
-// register is what was answered in an epoch: SHA-256 of each request.
-type register struct {
-	log *disk.Log
-
-	mu      sync.Mutex
-	seen    map[[32]byte]struct{}
-	pending uint64 // that are being entered
-}
-
 // New makes an issuer. Registers and keys are opened when they are first asked for.
 func New(o Options) (*Issuer, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	return &Issuer{o: o, budget: body.NewBudget(int64(4 * o.Requests * visit.OrderSize)), places: make(chan struct{}, o.Requests),
-		registers: make(map[uint32]*register), verifiers: make(map[uint32]*verifier), counts: make(map[string]uint64)}, nil
+	return &Issuer{o: o, desk: orders.NewDesk(o.Requests, int64(4*o.Requests*visit.OrderSize), o.Log),
+		registers: orders.NewRegisters(o.Register, registerSuffix, o.Failpoints), verifiers: make(map[uint32]*verifier)}, nil
 }
 
 // Deployment is whose issuer it is.
 func (x *Issuer) Deployment() [32]byte { return x.o.Deployment }
 
 // Close closes the registers. No request may be under way.
-func (x *Issuer) Close() error {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.closed = true
-	var errs []error
-	for _, r := range x.registers {
-		errs = append(errs, r.log.Close())
-	}
-	return errors.Join(errs...)
-}
-
-// Outcomes of a request, for counting; a closed set.
-const (
-	issued    = "issued"
-	again     = "again" // the same one as before
-	malformed = "malformed"
-	forbidden = "not-ordered" // by the attester, or not of this issuer
-	unknown   = "unknown-epoch"
-	begun     = "begun" // the epoch has
-	full      = "full"  // as many as the manifest says
-	busy      = "busy"
-	failed    = "failed"
-)
+func (x *Issuer) Close() error { return x.registers.Close() }
 
 // Outcomes lists what becomes of requests.
-func Outcomes() []string {
-	return []string{issued, again, malformed, forbidden, unknown, begun, full, busy, failed}
-}
+func Outcomes() []string { return orders.Outcomes() }
 
 // Outcome counts the requests that ended so since the start.
-func (x *Issuer) Outcome(word string) uint64 {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.counts[word]
-}
-
-// A Refusal is why a request was not answered.
-type Refusal struct {
-	Outcome string // of [Outcomes]
-	Err     error
-}
-
-func (e *Refusal) Error() string { return fmt.Sprintf("issuer: %s: %v", e.Outcome, e.Err) }
-func (e *Refusal) Unwrap() error { return e.Err }
-
-// statuses are those of the answers.
-var statuses = map[string]int{
-	malformed: http.StatusBadRequest, forbidden: http.StatusForbidden, unknown: http.StatusNotFound, begun: http.StatusGone,
-	full: http.StatusConflict, busy: http.StatusServiceUnavailable, failed: http.StatusServiceUnavailable,
-}
+func (x *Issuer) Outcome(word string) uint64 { return x.desk.Outcome(word) }
 
 // ServeHTTP answers POST of an order.
 func (x *Issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	answer, word, err := x.serve(w, r)
-	x.mu.Lock()
-	x.counts[word]++
-	x.mu.Unlock()
-	w.Header().Set("Cache-Control", "no-store")
-	if err != nil {
-		if word == failed {
-			x.o.Log.Error("a request for a credential was not answered", "error", err)
-		}
-		http.Error(w, word, statuses[word])
-		return
-	}
-	w.Header().Set("Content-Type", visit.ResponseMedia)
-	w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
-	w.Write(answer)
-}
-
-func (x *Issuer) serve(w http.ResponseWriter, r *http.Request) (answer []byte, word string, err error) {
-	if r.Method != http.MethodPost || r.Header.Get("Content-Type") != visit.OrderMedia {
-		return nil, malformed, visit.ErrMalformed
-	}
-	select {
-	case x.places <- struct{}{}:
-		defer func() { <-x.places }()
-	default:
-		return nil, busy, errors.New("as many requests are worked on as may be")
-	}
-	b, release, err := x.budget.Read(w, r, int64(visit.OrderSize), bodyTime)
-	defer release()
-	switch {
-	case errors.Is(err, body.ErrFull):
-		return nil, busy, err
-	case err != nil:
-		return nil, malformed, err
-	}
-	o, err := visit.ReadOrder(b)
-	if err != nil {
-		return nil, malformed, err
-	}
-	response, repeated, err := x.Issue(r.Context(), &o)
-	refusal := new(Refusal)
-	switch {
-	case errors.As(err, &refusal):
-		return nil, refusal.Outcome, err
-	case err != nil:
-		return nil, failed, err
-	case repeated:
-		return response, again, nil
-	}
-	return response, issued, nil
+	x.desk.Serve(w, r, orders.Kind{Media: visit.OrderMedia, Answer: visit.ResponseMedia, Most: visit.OrderSize,
+		Do: func(ctx context.Context, b []byte) (answer []byte, repeated bool, err error) {
+			o, err := visit.ReadOrder(b)
+			if err != nil {
+				return nil, false, &orders.Refusal{Outcome: orders.Malformed, Err: err}
+			}
+			return x.Issue(ctx, &o)
+		}})
 }
 
 // Issue answers an order, and says whether its request was answered before. It fails with
-// *[Refusal], or where the register or the key cannot be used.
+// *[orders.Refusal], or where the register or the key cannot be used.
 func (x *Issuer) Issue(ctx context.Context, o *visit.Order) (response []byte, repeated bool, err error) {
-	refuse := func(word string, err error) ([]byte, bool, error) { return nil, false, &Refusal{word, err} }
+	refuse := func(word string, err error) ([]byte, bool, error) {
+		return nil, false, &orders.Refusal{Outcome: word, Err: err}
+	}
 	now := x.o.Now()
 	terms, ok := x.o.Terms(o.Epoch)
 	if !ok {
-		return refuse(unknown, fmt.Errorf("no manifest of epoch %d is known", o.Epoch))
+		return refuse(orders.Unknown, fmt.Errorf("no manifest of epoch %d is known", o.Epoch))
 	}
 	if err := o.Verify(terms.Attester, x.o.Role, x.o.Deployment, now); err != nil {
-		return refuse(forbidden, err)
+		return refuse(orders.Forbidden, err)
 	}
 	if !now.Before(terms.Begin) {
-		return refuse(begun, fmt.Errorf("epoch %d began at %s", o.Epoch, terms.Begin.Format(time.RFC3339)))
+		return refuse(orders.Begun, fmt.Errorf("epoch %d began at %s", o.Epoch, terms.Begin.Format(time.RFC3339)))
 	}
 	q, err := arc.ReadCredentialRequest(o.Request[:])
 	if err != nil {
-		return refuse(malformed, err)
+		return refuse(orders.Malformed, err)
 	}
 	k, err := readKey(x.o.Keys, x.o.Role, x.o.Deployment, o.Epoch)
 	if err != nil {
@@ -276,72 +179,22 @@ func (x *Issuer) Issue(ctx context.Context, o *visit.Order) (response []byte, re
 	}
 	made, err := k.Respond(q)
 	if err != nil {
-		return refuse(malformed, err)
-	}
-	r, err := x.register(o.Epoch)
-	if err != nil {
-		return nil, false, err
+		return refuse(orders.Malformed, err)
 	}
 	if err := x.o.Failpoints.Hit(failBeforeEnter); err != nil {
 		return nil, false, err
 	}
-	repeated, entered, err := r.enter(ctx, sha256.Sum256(o.Request[:]), terms.Cap)
+	repeated, entered, err := x.registers.Enter(ctx, o.Epoch, sha256.Sum256(o.Request[:]), terms.Cap)
 	switch {
 	case err != nil:
-		return nil, false, fmt.Errorf("issuer: register of epoch %d: %w", o.Epoch, err)
+		return nil, false, fmt.Errorf("issuer: %w", err)
 	case !entered:
-		return refuse(full, fmt.Errorf("%d requests of epoch %d are answered", terms.Cap, o.Epoch))
+		return refuse(orders.Full, fmt.Errorf("%d requests of epoch %d are answered", terms.Cap, o.Epoch))
 	}
 	if err := x.o.Failpoints.Hit(failBeforeAnswer); err != nil {
 		return nil, false, err
 	}
 	return made.Append(nil), repeated, nil
-}
-
-// enter enters a request, durably, unless it is there or as many are as may be.
-func (r *register) enter(ctx context.Context, request [32]byte, most uint64) (repeated, entered bool, err error) {
-	r.mu.Lock()
-	_, repeated = r.seen[request]
-	if repeated || uint64(len(r.seen))+r.pending >= most {
-		r.mu.Unlock()
-		return repeated, repeated, nil
-	}
-	r.pending++
-	r.mu.Unlock()
-	err = r.log.Append(ctx, request[:])
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.pending--
-	// Of one whose outcome is unknown it is counted that it is there; the log takes no other.
-	r.seen[request] = struct{}{}
-	return false, err == nil, err
-}
-
-// register opens that of an epoch.
-func (x *Issuer) register(epoch uint32) (*register, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.closed {
-		return nil, errors.New("issuer: closed")
-	}
-	if r := x.registers[epoch]; r != nil {
-		return r, nil
-	}
-	r := &register{seen: make(map[[32]byte]struct{})}
-	name := strconv.FormatUint(uint64(epoch), 10) + registerSuffix
-	log, _, err := disk.OpenLog(x.o.Register, name, disk.LogOptions{MaxRecord: 32, Failpoints: x.o.Failpoints}, func(b []byte) error {
-		if len(b) != 32 {
-			return fmt.Errorf("a record of %d bytes", len(b))
-		}
-		r.seen[[32]byte(b)] = struct{}{}
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("issuer: register of epoch %d: %w", epoch, err)
-	}
-	r.log = log
-	x.registers[epoch] = r
-	return r, nil
 }
 
 // ErrNotBegun: the epoch has not begun, and until it has its number is nobody's business.
@@ -362,16 +215,14 @@ func (x *Issuer) Count(epoch uint32) (uint64, error) {
 	if !ok || x.o.Now().Before(terms.Begin) {
 		return 0, fmt.Errorf("%w: %d", ErrNotBegun, epoch)
 	}
-	r, err := x.register(epoch)
-	if err != nil {
-		return 0, err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.pending > 0 { // one that began to be entered before the epoch did
+	n, pending, err := x.registers.Count(epoch)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("issuer: %w", err)
+	case pending > 0: // one that began to be entered before the epoch did
 		return 0, fmt.Errorf("%w: a request is being answered", ErrNotBegun)
 	}
-	return uint64(len(r.seen)), nil
+	return n, nil
 }
 
 // Verifier is that of what devices show in an epoch of the deployment, with the name of its
@@ -451,23 +302,8 @@ func (x *Issuer) Retire() (last uint32, any bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	maps.DeleteFunc(x.verifiers, func(epoch uint32, _ *verifier) bool { return epoch <= last })
-	old, err := epochs(x.o.Register, registerSuffix)
-	if err != nil {
-		return last, true, err
-	}
-	for _, epoch := range old {
-		if epoch > last {
-			continue
-		}
-		if r := x.registers[epoch]; r != nil {
-			delete(x.registers, epoch)
-			if err := r.log.Close(); err != nil {
-				return last, true, fmt.Errorf("issuer: register of epoch %d: %w", epoch, err)
-			}
-		}
-		if err := disk.Remove(x.o.Register, strconv.FormatUint(uint64(epoch), 10)+registerSuffix); err != nil {
-			return last, true, fmt.Errorf("issuer: register of epoch %d: %w", epoch, err)
-		}
+	if err := x.registers.Forget(last); err != nil {
+		return last, true, fmt.Errorf("issuer: %w", err)
 	}
 	return last, true, nil
 }
@@ -477,11 +313,9 @@ func (x *Issuer) keepCount(epoch uint32) error {
 	if _, kept, err := readCount(x.o.Register, epoch); kept || err != nil {
 		return err
 	}
-	r, err := x.register(epoch)
+	n, _, err := x.registers.Count(epoch)
 	if err != nil {
-		return err
+		return fmt.Errorf("issuer: %w", err)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return writeCount(x.o.Register, epoch, uint64(len(r.seen)))
+	return writeCount(x.o.Register, epoch, n)
 }

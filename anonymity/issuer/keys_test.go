@@ -155,12 +155,8 @@ func TestCountOutlivesItsKey(t *testing.T) {
 		if _, err := MakeKey(keys, signed.Leader, [32]byte{9}, epoch); err != nil {
 			t.Fatal(err)
 		}
-		r, err := x.register(epoch)
-		if err != nil {
-			t.Fatal(err)
-		}
 		for n := range epoch - 98 {
-			if _, entered, err := r.enter(t.Context(), [32]byte{byte(n)}, 10); !entered || err != nil {
+			if _, entered, err := x.registers.Enter(t.Context(), epoch, [32]byte{byte(n)}, 10); !entered || err != nil {
 				t.Fatal(entered, err)
 			}
 		}

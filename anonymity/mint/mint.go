@@ -8,14 +8,12 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/admission"
+	"github.com/starling-agg/starling/anonymity/internal/orders"
 	"github.com/starling-agg/starling/anonymity/visit"
 	"github.com/starling-agg/starling/anonymity/voprf"
-	"github.com/starling-agg/starling/internal/body"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/signed"
 )
@@ -62,7 +60,6 @@ type Options struct {
 
 const (
 	defaultRequests = 64
-	bodyTime        = 15 * time.Second
 	registerSuffix  = ".ordered"
 )
 
@@ -96,23 +93,9 @@ func (o *Options) validate() error {
 
 // A Mint answers orders for tokens. It is an [http.Handler] and safe for concurrent use.
 type Mint struct {
-	o      Options
-	budget *body.Budget
-	places chan struct{}
-
-	mu        sync.Mutex
-	registers map[uint32]*register
-	counts    map[string]uint64 // by outcome
-	closed    bool
-}
-
-// register is what was answered in an epoch: the digest of each order.
-type register struct {
-	log *disk.Log
-
-	mu      sync.Mutex
-	seen    map[[32]byte]struct{}
-	pending uint64 // that are being entered
+	o         Options
+	desk      *orders.Desk
+	registers *orders.Registers // the digest of each order
 }
 
 // New makes a mint. Registers are opened when they are first asked for.
@@ -120,151 +103,56 @@ func New(o Options) (*Mint, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	return &Mint{o: o, budget: body.NewBudget(int64(2 * o.Requests * visit.MaxTokenOrder)), places: make(chan struct{}, o.Requests),
-		registers: make(map[uint32]*register), counts: make(map[string]uint64)}, nil
+	return &Mint{o: o, desk: orders.NewDesk(o.Requests, int64(2*o.Requests*visit.MaxTokenOrder), o.Log),
+		registers: orders.NewRegisters(o.Register, registerSuffix, o.Failpoints)}, nil
 }
 
 // Close closes the registers. No request may be under way.
-func (x *Mint) Close() error {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.closed = true
-	var errs []error
-	for _, r := range x.registers {
-		errs = append(errs, r.log.Close())
-	}
-	return errors.Join(errs...)
-}
-
-// Outcomes of an order, for counting; a closed set.
-const (
-	issued    = "issued"
-	again     = "again" // the same one as before
-	malformed = "malformed"
-	forbidden = "not-ordered" // by the attester, or not of this deployment
-	unknown   = "unknown-epoch"
-	begun     = "begun" // the epoch has
-	full      = "full"  // as many as the manifest says
-	busy      = "busy"
-	failed    = "failed"
-)
+func (x *Mint) Close() error { return x.registers.Close() }
 
 // Outcomes lists what becomes of orders.
-func Outcomes() []string {
-	return []string{issued, again, malformed, forbidden, unknown, begun, full, busy, failed}
-}
+func Outcomes() []string { return orders.Outcomes() }
 
 // Outcome counts the orders that ended so since the start.
-func (x *Mint) Outcome(word string) uint64 {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.counts[word]
-}
-
-// A Refusal is why an order was not answered.
-type Refusal struct {
-	Outcome string // of [Outcomes]
-	Err     error
-}
-
-func (e *Refusal) Error() string { return fmt.Sprintf("mint: %s: %v", e.Outcome, e.Err) }
-func (e *Refusal) Unwrap() error { return e.Err }
+func (x *Mint) Outcome(word string) uint64 { return x.desk.Outcome(word) }
 
 // ErrKeys: the gateway does not have the keys that the manifest of an epoch names.
 var ErrKeys = errors.New("mint: the manifest names keys that are not here")
 
-// statuses are those of the answers.
-var statuses = map[string]int{
-	malformed: http.StatusBadRequest, forbidden: http.StatusForbidden, unknown: http.StatusNotFound, begun: http.StatusGone,
-	full: http.StatusConflict, busy: http.StatusServiceUnavailable, failed: http.StatusServiceUnavailable,
-}
-
 // ServeHTTP answers POST of an order, and GET of an epoch's public keys, ?epoch=N.
 func (x *Mint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var answer []byte
-	var word, media string
-	var err error
 	if r.Method == http.MethodGet {
-		media = visit.KeysMedia
-		answer, word, err = x.serveKeys(r)
-	} else {
-		media = visit.TokensMedia
-		answer, word, err = x.serve(w, r)
-		x.mu.Lock()
-		x.counts[word]++
-		x.mu.Unlock()
-	}
-	w.Header().Set("Cache-Control", "no-store")
-	if err != nil {
-		if word == failed {
-			x.o.Log.Error("a request for tokens was not answered", "error", err)
-		}
-		http.Error(w, word, statuses[word])
+		answer, err := x.askedKeys(r)
+		x.desk.Write(w, visit.KeysMedia, answer, err)
 		return
 	}
-	w.Header().Set("Content-Type", media)
-	w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
-	w.Write(answer)
+	x.desk.Serve(w, r, orders.Kind{Media: visit.TokenOrderMedia, Answer: visit.TokensMedia, Most: visit.MaxTokenOrder,
+		Do: func(ctx context.Context, b []byte) (answer []byte, repeated bool, err error) {
+			o, err := visit.ReadTokenOrder(b)
+			if err != nil {
+				return nil, false, &orders.Refusal{Outcome: orders.Malformed, Err: err}
+			}
+			return x.Issue(ctx, &o)
+		}})
 }
 
-func (x *Mint) serveKeys(r *http.Request) (answer []byte, word string, err error) {
+func (x *Mint) askedKeys(r *http.Request) ([]byte, error) {
 	epoch, err := strconv.ParseUint(r.URL.Query().Get("epoch"), 10, 32)
 	if err != nil {
-		return nil, malformed, err
+		return nil, &orders.Refusal{Outcome: orders.Malformed, Err: err}
 	}
 	k, err := x.Keys(uint32(epoch))
-	if err == nil {
-		answer, err = k.Append(nil)
-	}
-	return answer, wordOf("", err), err
-}
-
-// wordOf is the outcome of what went well, or of its error.
-func wordOf(well string, err error) string {
-	refusal := new(Refusal)
-	switch {
-	case errors.As(err, &refusal):
-		return refusal.Outcome
-	case err != nil:
-		return failed
-	}
-	return well
-}
-
-func (x *Mint) serve(w http.ResponseWriter, r *http.Request) (answer []byte, word string, err error) {
-	if r.Method != http.MethodPost || r.Header.Get("Content-Type") != visit.TokenOrderMedia {
-		return nil, malformed, visit.ErrMalformed
-	}
-	select {
-	case x.places <- struct{}{}:
-		defer func() { <-x.places }()
-	default:
-		return nil, busy, errors.New("as many requests are worked on as may be")
-	}
-	b, release, err := x.budget.Read(w, r, int64(visit.MaxTokenOrder), bodyTime)
-	defer release()
-	switch {
-	case errors.Is(err, body.ErrFull):
-		return nil, busy, err
-	case err != nil:
-		return nil, malformed, err
-	}
-	o, err := visit.ReadTokenOrder(b)
 	if err != nil {
-		return nil, malformed, err
+		return nil, err
 	}
-	answer, repeated, err := x.Issue(r.Context(), &o)
-	if word = issued; repeated {
-		word = again
-	}
-	return answer, wordOf(word, err), err
+	return k.Append(nil)
 }
 
 // terms are those of an epoch.
 func (x *Mint) terms(epoch uint32) (Terms, error) {
 	terms, ok := x.o.Terms(epoch)
 	if !ok {
-		return terms, &Refusal{unknown, fmt.Errorf("no manifest of epoch %d is known", epoch)}
+		return terms, &orders.Refusal{Outcome: orders.Unknown, Err: fmt.Errorf("no manifest of epoch %d is known", epoch)}
 	}
 	return terms, nil
 }
@@ -289,7 +177,7 @@ func (x *Mint) lists(terms *Terms) (all []*admission.Keys, err error) {
 	return all, nil
 }
 
-// Keys are the public keys of an epoch, the same for everybody. It fails with *[Refusal] and
+// Keys are the public keys of an epoch, the same for everybody. It fails with *[orders.Refusal] and
 // [ErrKeys].
 func (x *Mint) Keys(epoch uint32) (*visit.Keys, error) {
 	terms, err := x.terms(epoch)
@@ -307,20 +195,22 @@ func (x *Mint) Keys(epoch uint32) (*visit.Keys, error) {
 	return k, nil
 }
 
-// Issue answers an order, and says whether it was answered before. It fails with *[Refusal],
+// Issue answers an order, and says whether it was answered before. It fails with *[orders.Refusal],
 // with [ErrKeys], or where the register cannot be used.
 func (x *Mint) Issue(ctx context.Context, o *visit.TokenOrder) (answer []byte, repeated bool, err error) {
-	refuse := func(word string, err error) ([]byte, bool, error) { return nil, false, &Refusal{word, err} }
+	refuse := func(word string, err error) ([]byte, bool, error) {
+		return nil, false, &orders.Refusal{Outcome: word, Err: err}
+	}
 	now := x.o.Now()
 	terms, err := x.terms(o.Epoch)
 	if err != nil {
 		return nil, false, err
 	}
 	if err := o.Verify(terms.Attester, x.o.Deployment, now); err != nil {
-		return refuse(forbidden, err)
+		return refuse(orders.Forbidden, err)
 	}
 	if !now.Before(terms.Begin) {
-		return refuse(begun, fmt.Errorf("epoch %d began at %s", o.Epoch, terms.Begin.Format(time.RFC3339)))
+		return refuse(orders.Begun, fmt.Errorf("epoch %d began at %s", o.Epoch, terms.Begin.Format(time.RFC3339)))
 	}
 	lists, err := x.lists(&terms)
 	if err != nil {
@@ -331,27 +221,23 @@ func (x *Mint) Issue(ctx context.Context, o *visit.TokenOrder) (answer []byte, r
 		keys = append(keys, l.Keys...)
 	}
 	if len(keys) == 0 || len(o.Asks) != len(keys)*visit.AskSize {
-		return refuse(malformed, fmt.Errorf("requests of %d bytes for %d tokens", len(o.Asks), len(keys)))
+		return refuse(orders.Malformed, fmt.Errorf("requests of %d bytes for %d tokens", len(o.Asks), len(keys)))
 	}
 	asks := make([]*voprf.Request, len(keys))
 	for i := range asks {
 		if asks[i], err = voprf.ReadRequest(o.Asks[i*visit.AskSize : (i+1)*visit.AskSize]); err != nil {
-			return refuse(malformed, fmt.Errorf("token %d: %w", i, err))
+			return refuse(orders.Malformed, fmt.Errorf("token %d: %w", i, err))
 		}
-	}
-	r, err := x.register(o.Epoch)
-	if err != nil {
-		return nil, false, err
 	}
 	if err := x.o.Failpoints.Hit(failBeforeEnter); err != nil {
 		return nil, false, err
 	}
-	repeated, entered, err := r.enter(ctx, o.Digest(), terms.Cap)
+	repeated, entered, err := x.registers.Enter(ctx, o.Epoch, o.Digest(), terms.Cap)
 	switch {
 	case err != nil:
-		return nil, false, fmt.Errorf("mint: register of epoch %d: %w", o.Epoch, err)
+		return nil, false, fmt.Errorf("mint: %w", err)
 	case !entered:
-		return refuse(full, fmt.Errorf("%d orders of epoch %d are answered", terms.Cap, o.Epoch))
+		return refuse(orders.Full, fmt.Errorf("%d orders of epoch %d are answered", terms.Cap, o.Epoch))
 	}
 	answer = make([]byte, 0, len(keys)*visit.TokenSize)
 	for i, k := range keys {
@@ -360,7 +246,7 @@ func (x *Mint) Issue(ctx context.Context, o *visit.TokenOrder) (answer []byte, r
 		}
 		e, err := k.Issue(asks[i])
 		if err != nil {
-			return refuse(malformed, fmt.Errorf("token %d: %w", i, err))
+			return refuse(orders.Malformed, fmt.Errorf("token %d: %w", i, err))
 		}
 		answer = e.Append(answer)
 	}
@@ -370,88 +256,11 @@ func (x *Mint) Issue(ctx context.Context, o *visit.TokenOrder) (answer []byte, r
 	return answer, repeated, nil
 }
 
-// enter enters an order, durably, unless it is there or as many are as may be.
-func (r *register) enter(ctx context.Context, order [32]byte, most uint64) (repeated, entered bool, err error) {
-	r.mu.Lock()
-	_, repeated = r.seen[order]
-	if repeated || uint64(len(r.seen))+r.pending >= most {
-		r.mu.Unlock()
-		return repeated, repeated, nil
-	}
-	r.pending++
-	r.mu.Unlock()
-	err = r.log.Append(ctx, order[:])
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.pending--
-	// Of one whose outcome is unknown it is counted that it is there; the log takes no other.
-	r.seen[order] = struct{}{}
-	return false, err == nil, err
-}
-
-// register opens that of an epoch.
-func (x *Mint) register(epoch uint32) (*register, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.closed {
-		return nil, errors.New("mint: closed")
-	}
-	if r := x.registers[epoch]; r != nil {
-		return r, nil
-	}
-	r := &register{seen: make(map[[32]byte]struct{})}
-	log, _, err := disk.OpenLog(x.o.Register, registerName(epoch), disk.LogOptions{MaxRecord: 32, Failpoints: x.o.Failpoints}, func(b []byte) error {
-		if len(b) != 32 {
-			return fmt.Errorf("a record of %d bytes", len(b))
-		}
-		r.seen[[32]byte(b)] = struct{}{}
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("mint: register of epoch %d: %w", epoch, err)
-	}
-	r.log = log
-	x.registers[epoch] = r
-	return r, nil
-}
-
-func registerName(epoch uint32) string {
-	return strconv.FormatUint(uint64(epoch), 10) + registerSuffix
-}
-
 // Devices is for how many devices there are tokens of an epoch.
 func (x *Mint) Devices(epoch uint32) (uint64, error) {
-	r, err := x.register(epoch)
-	if err != nil {
-		return 0, err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return uint64(len(r.seen)), nil
+	n, _, err := x.registers.Count(epoch)
+	return n, err
 }
 
 // Forget drops the registers of epochs up to one that are over.
-func (x *Mint) Forget(last uint32) error {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for entry, err := range disk.Files(x.o.Register, ".") {
-		if err != nil {
-			return fmt.Errorf("mint: %w", err)
-		}
-		digits, ok := strings.CutSuffix(entry.Name, registerSuffix)
-		n, err := strconv.ParseUint(digits, 10, 32)
-		if !ok || err != nil || uint32(n) > last {
-			continue
-		}
-		if r := x.registers[uint32(n)]; r != nil {
-			delete(x.registers, uint32(n))
-			if err := r.log.Close(); err != nil {
-				return fmt.Errorf("mint: register of epoch %d: %w", n, err)
-			}
-		}
-		if err := disk.Remove(x.o.Register, entry.Name); err != nil {
-			return fmt.Errorf("mint: register of epoch %d: %w", n, err)
-		}
-	}
-	return nil
-}
+func (x *Mint) Forget(last uint32) error { return x.registers.Forget(last) }
