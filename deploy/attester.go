@@ -184,11 +184,11 @@ func (c *Attester) options(log *slog.Logger) (o attester.Options, r *recipe.Reci
 	o.Leader, o.Helper = strings.TrimRight(path.Leader, "/")+"/"+IssuerPath, strings.TrimRight(path.Helper, "/")+"/"+IssuerPath
 	o.Gateway = tokensURL(r)
 	o.Terms = func(epoch uint32) (t attester.Terms, ok bool) {
-		m := manifests.of(epoch)
+		m, begin := manifests.of(epoch)
 		if m == nil || m.Issuers.Attester != o.Signer.Root() {
 			return t, false
 		}
-		return attester.Terms{Begin: m.NotBefore, Cap: m.Issuers.Cap, Tokens: len(m.Issuers.Admission) > 0}, true
+		return attester.Terms{Begin: begin, Cap: m.Issuers.Cap, Tokens: len(m.Issuers.Admission) > 0}, true
 	}
 	return o, r, nil
 }

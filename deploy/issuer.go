@@ -141,8 +141,9 @@ func manifestsOf(dir service.Path, r *recipe.Recipe, log *slog.Logger) (*manifes
 }
 
 // of is the manifest of an epoch with issuers, of the highest revision; nil where there is
-// none that all three have signed.
-func (d *manifestDir) of(epoch uint32) (found *ohttp.Manifest) {
+// none that all three have signed. It begins with the first of its revisions: nothing is
+// given out for an epoch once devices were counted, whatever is signed later.
+func (d *manifestDir) of(epoch uint32) (found *ohttp.Manifest, begin time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	entries, err := os.ReadDir(d.dir)
@@ -153,11 +154,18 @@ func (d *manifestDir) of(epoch uint32) (found *ohttp.Manifest) {
 		if !strings.HasSuffix(e.Name(), manifestSuffix) {
 			continue
 		}
-		if m := d.read(e); m != nil && m.Epoch == epoch && (found == nil || m.Revision > found.Revision) {
+		m := d.read(e)
+		if m == nil || m.Epoch != epoch {
+			continue
+		}
+		if found == nil || m.NotBefore.Before(begin) {
+			begin = m.NotBefore
+		}
+		if found == nil || m.Revision > found.Revision {
 			found = m
 		}
 	}
-	return found
+	return found, begin
 }
 
 // all are those of all epochs, each of the highest revision.
@@ -238,7 +246,7 @@ func (a *Aggregator) openIssuer(r *recipe.Recipe, data disk.FS, log *slog.Logger
 	x, err := issuer.New(issuer.Options{
 		Role: signed.Role(a.Role), Deployment: manifests.deployment, Epoch: r.ServerKeys.Epoch(), Keys: keys, Register: disk.Sub(data, registerDir), Log: log,
 		Terms: func(epoch uint32) (t issuer.Terms, ok bool) {
-			m := manifests.of(epoch)
+			m, begin := manifests.of(epoch)
 			if m == nil || m.Issuers.Attester != r.Tokens.Key {
 				return t, false
 			}
@@ -246,7 +254,7 @@ func (a *Aggregator) openIssuer(r *recipe.Recipe, data disk.FS, log *slog.Logger
 			if a.Role == dap.RoleHelper {
 				key = m.Issuers.Helper
 			}
-			return issuer.Terms{Key: key, Attester: m.Issuers.Attester, Cap: m.Issuers.Cap, Begin: m.NotBefore}, true
+			return issuer.Terms{Key: key, Attester: m.Issuers.Attester, Cap: m.Issuers.Cap, Begin: begin}, true
 		},
 	})
 	if err != nil {

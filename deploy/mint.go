@@ -85,11 +85,11 @@ func (c *Gateway) openMint(g *gateway.Gateway, data disk.FS, log *slog.Logger) (
 	}
 	x, err := mint.New(mint.Options{Deployment: manifests.deployment, Keys: g.AdmissionKeys, Register: disk.Sub(data, mintDir), Log: log,
 		Terms: func(epoch uint32) (t mint.Terms, ok bool) {
-			m := manifests.of(epoch)
+			m, begin := manifests.of(epoch)
 			if m == nil || m.Issuers.Attester != r.Tokens.Key {
 				return t, false
 			}
-			t = mint.Terms{Attester: m.Issuers.Attester, Cap: m.Issuers.Cap, Begin: m.NotBefore}
+			t = mint.Terms{Attester: m.Issuers.Attester, Cap: m.Issuers.Cap, Begin: begin}
 			for _, k := range m.Issuers.Admission {
 				t.Lists = append(t.Lists, mint.List{Recipe: k.Recipe, Digest: k.Keys})
 			}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/arc"
+	"github.com/starling-agg/starling/anonymity/internal/orders"
 	"github.com/starling-agg/starling/anonymity/visit"
 	"github.com/starling-agg/starling/internal/body"
 	"github.com/starling-agg/starling/internal/disk"
@@ -133,16 +134,21 @@ func (o *Options) validate() error {
 type Attester struct {
 	o      Options
 	budget *body.Budget
-	places chan struct{}
+	// places are by what is asked for, so that strangers, who may ask for keys and try to enrol, keep
+	// no visit out while another party is slow.
+	places   map[string]chan struct{}
+	fetching sync.Mutex // over asking the gateway for keys
 
 	mu      sync.Mutex
 	log     *disk.Log             // of devices
 	secrets map[[32]byte][32]byte // hash of each device's secret, by its name
 	devices map[[32]byte][32]byte // and the other way round
-	visits  map[uint32]*visits
-	keys    map[uint32]keys   // that the gateway has said last, of each epoch
-	counts  map[string]uint64 // by outcome
-	closed  bool
+	// enrolling are secrets, by device, that are being written down, or may be there.
+	enrolling map[[32]byte][32]byte
+	visits    map[uint32]*visits
+	keys      map[uint32]keys   // that the gateway has said last, of each epoch
+	counts    map[string]uint64 // by outcome
+	closed    bool
 }
 
 // keys are an answer of the gateway's, handed on for a while.
@@ -161,7 +167,7 @@ type visits struct {
 
 	mu      sync.Mutex
 	made    map[[32]byte][32]byte // digest of each device's, by its name
-	pending map[[32]byte][32]byte // that are being written down
+	pending map[[32]byte][32]byte // that are being written down, or may be there
 }
 
 // New makes an attester and reads which devices there are. It fails with [ErrNames].
@@ -169,8 +175,11 @@ func New(o Options) (*Attester, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	a := &Attester{o: o, budget: body.NewBudget(int64(2 * o.Requests * maxBody)), places: make(chan struct{}, o.Requests),
-		secrets: make(map[[32]byte][32]byte), devices: make(map[[32]byte][32]byte), visits: make(map[uint32]*visits), keys: make(map[uint32]keys), counts: make(map[string]uint64)}
+	a := &Attester{o: o, budget: body.NewBudget(int64(2 * o.Requests * maxBody)), places: make(map[string]chan struct{}),
+		secrets: make(map[[32]byte][32]byte), devices: make(map[[32]byte][32]byte), enrolling: make(map[[32]byte][32]byte), visits: make(map[uint32]*visits), keys: make(map[uint32]keys), counts: make(map[string]uint64)}
+	for _, path := range []string{"enrol", "visit", "keys"} {
+		a.places[path] = make(chan struct{}, o.Requests)
+	}
 	log, _, err := disk.OpenLog(o.FS, devicesFile, disk.LogOptions{MaxRecord: 64, Failpoints: o.Failpoints}, func(b []byte) error {
 		if len(b) != 64 {
 			return fmt.Errorf("a record of %d bytes", len(b))
@@ -286,9 +295,10 @@ func (a *Attester) serve(w http.ResponseWriter, r *http.Request) (answer []byte,
 	if !keys && (r.Method != http.MethodPost || media == "" || r.Header.Get("Content-Type") != media) {
 		return nil, malformed, visit.ErrMalformed
 	}
+	places := a.places[path]
 	select {
-	case a.places <- struct{}{}:
-		defer func() { <-a.places }()
+	case places <- struct{}{}:
+		defer func() { <-places }()
 	default:
 		return nil, busy, errors.New("as many requests are worked on as may be")
 	}
@@ -347,6 +357,8 @@ func (a *Attester) serveKeys(r *http.Request) ([]byte, error) {
 	if terms, ok := a.o.Terms(uint32(epoch)); !ok || !terms.Tokens || a.o.Gateway == "" {
 		return nil, &Refusal{unknown, fmt.Errorf("no keys of epoch %d are known", epoch)}
 	}
+	a.fetching.Lock() // one asks, and the others have its answer
+	defer a.fetching.Unlock()
 	a.mu.Lock()
 	known := a.keys[uint32(epoch)]
 	a.mu.Unlock()
@@ -354,7 +366,10 @@ func (a *Attester) serveKeys(r *http.Request) ([]byte, error) {
 	if now.Before(known.until) {
 		return known.b, nil
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), a.o.Timeout)
+	if err := r.Context().Err(); err != nil { // nobody waits any more
+		return nil, &Refusal{busy, err}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), a.o.Timeout) // the answer is for all
 	defer cancel()
 	get, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s?epoch=%d", a.o.Gateway, epoch), nil)
 	if err != nil {
@@ -427,17 +442,28 @@ func (a *Attester) Enrol(ctx context.Context, e *visit.Enrolment, shown []*x509.
 	case there || used:
 		a.mu.Unlock()
 		return &Refusal{taken, errors.New("the device has enrolled with another secret, or the secret is another's")}
-	case len(a.secrets) >= a.o.Devices:
+	case len(a.secrets)+len(a.enrolling) >= a.o.Devices:
 		a.mu.Unlock()
 		return &Refusal{full, fmt.Errorf("%d devices are known", len(a.secrets))}
 	}
-	// Held from here on, though it may turn out that it could not be written down: then the
-	// log takes nothing more, and a start reads what there is.
-	a.know(device, secret)
+	for other, with := range a.enrolling { // a few: they wait for the disk
+		if other == device || with == secret {
+			a.mu.Unlock()
+			return &Refusal{busy, errors.New("it is being written down")}
+		}
+	}
+	a.enrolling[device] = secret
 	a.mu.Unlock()
-	if err := a.log.Append(ctx, append(device[:], secret[:]...)); err != nil {
+	err = a.log.Append(ctx, append(device[:], secret[:]...))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !errors.Is(err, disk.ErrStateUnknown) { // else the log takes nothing more, and a start reads what there is
+		delete(a.enrolling, device)
+	}
+	if err != nil {
 		return fmt.Errorf("attester: devices: %w", err)
 	}
+	a.know(device, secret)
 	return nil
 }
 
@@ -511,8 +537,12 @@ func (v *visits) note(ctx context.Context, device, digest [32]byte, most uint64)
 	err = v.log.Append(ctx, append(device[:], digest[:]...))
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	delete(v.pending, device)
-	v.made[device] = digest // as it may be there
+	if err == nil {
+		v.made[device] = digest
+	}
+	if !errors.Is(err, disk.ErrStateUnknown) { // else it is pending until a start reads what there is
+		delete(v.pending, device)
+	}
 	return false, "", err
 }
 
@@ -646,8 +676,16 @@ func (a *Attester) answered(r *http.Request, want string, most int) ([]byte, err
 var ErrNotBegun = errors.New("attester: the epoch has not begun")
 
 // Count is how many devices were let ask for an epoch, once it has begun. It fails with
-// [ErrNotBegun], and where no manifest of the epoch is known.
+// [ErrNotBegun], and where no manifest of the epoch is known; it is kept when the visits are
+// forgotten.
 func (a *Attester) Count(epoch uint32) (uint64, error) {
+	n, kept, err := orders.ReadCount(a.o.FS, epoch)
+	if err != nil {
+		return 0, fmt.Errorf("attester: %w", err)
+	}
+	if kept {
+		return n, nil
+	}
 	terms, ok := a.o.Terms(epoch)
 	if !ok || a.o.Now().Before(terms.Begin) {
 		return 0, fmt.Errorf("%w: %d", ErrNotBegun, epoch)
@@ -677,28 +715,44 @@ func (a *Attester) Devices() int {
 	return len(a.secrets)
 }
 
-// Forget drops the visits of epochs up to one that are over.
+// Forget drops the visits of epochs up to one that are over, but for how many there were.
 func (a *Attester) Forget(last uint32) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	var over []uint32
 	for entry, err := range disk.Files(a.o.FS, ".") {
 		if err != nil {
 			return fmt.Errorf("attester: %w", err)
 		}
 		digits, ok := strings.CutSuffix(entry.Name, visitsSuffix)
-		n, err := strconv.ParseUint(digits, 10, 32)
-		if !ok || err != nil || uint32(n) > last {
-			continue
+		if n, err := strconv.ParseUint(digits, 10, 32); ok && err == nil && uint32(n) <= last {
+			over = append(over, uint32(n))
 		}
-		if v := a.visits[uint32(n)]; v != nil {
-			delete(a.visits, uint32(n))
-			if err := v.log.Close(); err != nil {
-				return fmt.Errorf("attester: visits of epoch %d: %w", n, err)
-			}
-		}
-		if err := disk.Remove(a.o.FS, entry.Name); err != nil {
+	}
+	for _, n := range over {
+		if err := a.forget(n); err != nil {
 			return fmt.Errorf("attester: visits of epoch %d: %w", n, err)
 		}
 	}
 	return nil
+}
+
+func (a *Attester) forget(epoch uint32) error {
+	v, err := a.epoch(epoch)
+	if err != nil {
+		return err
+	}
+	err = orders.KeepCount(a.o.FS, epoch, func() (uint64, error) {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		return uint64(len(v.made)), nil
+	})
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.visits, epoch)
+	if err := v.log.Close(); err != nil {
+		return err
+	}
+	return disk.Remove(a.o.FS, strconv.FormatUint(uint64(epoch), 10)+visitsSuffix)
 }

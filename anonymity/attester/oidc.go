@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
+	"github.com/go-jose/go-jose/v4"
 
 	"github.com/starling-agg/starling/internal/endpoint"
 )
@@ -157,13 +158,13 @@ func (p *OIDC) provider() (oidc.KeySet, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.o.Now()
-	if p.keys != nil && now.Sub(p.read) < keysAge {
+	if p.keys != nil && !now.Before(p.read) && now.Sub(p.read) < keysAge {
 		return p.keys, nil
 	}
 	// Not the device's context: what a provider says is for all of them.
-	ctx := oidc.ClientContext(context.Background(), &http.Client{Transport: p.asks, Timeout: providerTime,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }})
-	found, err := oidc.NewProvider(ctx, p.o.Issuer)
+	client := &http.Client{Transport: p.asks, Timeout: providerTime,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	found, err := oidc.NewProvider(oidc.ClientContext(context.Background(), client), p.o.Issuer)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrAway, err)
 	}
@@ -176,8 +177,74 @@ func (p *OIDC) provider() (oidc.KeySet, error) {
 	if said.Keys == "" {
 		return nil, fmt.Errorf("%w: it names no jwks_uri", ErrAway)
 	}
-	p.keys, p.read = oidc.NewRemoteKeySet(ctx, said.Keys), now
+	p.keys, p.read = &keySet{client: client, url: said.Keys}, now
 	return p.keys, nil
+}
+
+// A keySet is what the provider publishes of its keys. (The library's own asks beside who waits,
+// and may answer who comes next by what it knew before.)
+type keySet struct {
+	client *http.Client
+	url    string
+
+	mu   sync.Mutex
+	keys []jose.JSONWebKey
+}
+
+// VerifySignature implements [oidc.KeySet]. It asks the provider where no key that is known has
+// made the signature, and fails with [ErrAway] where that does not answer.
+func (s *keySet) VerifySignature(_ context.Context, jwt string) ([]byte, error) {
+	algorithms := make([]jose.SignatureAlgorithm, len(signatures))
+	for i, name := range signatures {
+		algorithms[i] = jose.SignatureAlgorithm(name)
+	}
+	signed, err := jose.ParseSigned(jwt, algorithms)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if payload, ok := s.verify(signed); ok {
+		return payload, nil
+	}
+	if err := s.fetch(); err != nil {
+		return nil, err
+	}
+	if payload, ok := s.verify(signed); ok {
+		return payload, nil
+	}
+	return nil, errors.New("no key of the provider has made its signature")
+}
+
+func (s *keySet) verify(signed *jose.JSONWebSignature) (payload []byte, ok bool) {
+	if len(signed.Signatures) != 1 {
+		return nil, false
+	}
+	id := signed.Signatures[0].Header.KeyID
+	for i := range s.keys {
+		if id != "" && s.keys[i].KeyID != id {
+			continue
+		}
+		if payload, err := signed.Verify(&s.keys[i]); err == nil {
+			return payload, true
+		}
+	}
+	return nil, false
+}
+
+// fetch asks for the keys, for whoever comes next too.
+func (s *keySet) fetch() error {
+	resp, err := s.client.Get(s.url)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrAway, err)
+	}
+	defer resp.Body.Close()
+	var set jose.JSONWebKeySet
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxProvided)).Decode(&set); err != nil {
+		return fmt.Errorf("%w: its keys: %w", ErrAway, err)
+	}
+	s.keys = set.Keys
+	return nil
 }
 
 // asks asks a provider for one thing once within askAgain, and bounds its answers.

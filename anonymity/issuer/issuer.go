@@ -204,9 +204,12 @@ var ErrNotBegun = errors.New("issuer: the epoch has not begun")
 // issued any more; it is kept when the epoch's key is destroyed. It fails with
 // [ErrNotBegun], and where no manifest of the epoch is known.
 func (x *Issuer) Count(epoch uint32) (uint64, error) {
-	n, kept, err := readCount(x.o.Register, epoch)
-	if kept || err != nil {
-		return n, err
+	n, kept, err := orders.ReadCount(x.o.Register, epoch)
+	if err != nil {
+		return 0, fmt.Errorf("issuer: %w", err)
+	}
+	if kept {
+		return n, nil
 	}
 	if last, any, err := lastGone(x.o.Keys); err != nil || any && epoch <= last {
 		return 0, errors.Join(fmt.Errorf("issuer: how many there were of epoch %d is not known", epoch), err)
@@ -310,12 +313,12 @@ func (x *Issuer) Retire() (last uint32, any bool, err error) {
 
 // keepCount writes down how many there were of an epoch, before its register goes.
 func (x *Issuer) keepCount(epoch uint32) error {
-	if _, kept, err := readCount(x.o.Register, epoch); kept || err != nil {
-		return err
-	}
-	n, _, err := x.registers.Count(epoch)
+	err := orders.KeepCount(x.o.Register, epoch, func() (uint64, error) {
+		n, _, err := x.registers.Count(epoch)
+		return n, err
+	})
 	if err != nil {
 		return fmt.Errorf("issuer: %w", err)
 	}
-	return writeCount(x.o.Register, epoch, n)
+	return nil
 }

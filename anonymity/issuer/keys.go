@@ -18,9 +18,6 @@ const (
 	keySuffix = ".issuer"
 	goneMagic = "starling issuer key gone v1"
 	goneName  = "gone" // of the last epoch whose key was destroyed
-
-	countMagic  = "starling issuer count v1"
-	countSuffix = ".issued"
 )
 
 // IsKeyFile says whether a file in a directory of keys is named as that of a key, or of one
@@ -188,38 +185,4 @@ func ReadPublicKey(dir disk.FS, role signed.Role, deployment [32]byte, epoch uin
 		return nil, err
 	}
 	return k.PublicKey(), nil
-}
-
-// readCount reads how many there were of an epoch whose key was destroyed, if that is kept.
-func readCount(dir disk.FS, epoch uint32) (n uint64, kept bool, err error) {
-	name := strconv.FormatUint(uint64(epoch), 10) + countSuffix
-	b, err := disk.ReadFile(dir, name, 4096)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, false, nil
-	}
-	if err == nil {
-		err = wire.Read(b, ErrKey, countCode(&epoch, &n))
-	}
-	if err != nil {
-		return 0, false, fmt.Errorf("issuer: %s: %w", name, err)
-	}
-	return n, true, nil
-}
-
-func writeCount(dir disk.FS, epoch uint32, n uint64) error {
-	name := strconv.FormatUint(uint64(epoch), 10) + countSuffix
-	if err := disk.WriteFile(dir, name, wire.MustAppend(nil, countCode(&epoch, &n))); err != nil {
-		return fmt.Errorf("issuer: %w", err)
-	}
-	return nil
-}
-
-func countCode(epoch *uint32, n *uint64) func(*wire.Coder) {
-	want := *epoch
-	return func(c *wire.Coder) {
-		c.Const(countMagic, "not a count of credentials")
-		c.Uint32(epoch, "epoch")
-		c.Check(*epoch == want, "a count of another epoch")
-		c.Uint64(n, "count")
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/arc"
+	"github.com/starling-agg/starling/anonymity/internal/orders"
 	"github.com/starling-agg/starling/internal/disk/disktest"
 	"github.com/starling-agg/starling/signed"
 )
@@ -185,11 +186,11 @@ func TestCountOutlivesItsKey(t *testing.T) {
 		t.Error("the register of epoch 100 is still there")
 	}
 	files := disktest.FilesOf(t, register)
-	files.With("100"+countSuffix, files["99"+countSuffix]).Put(t, register)
-	if n, err := x.Count(100); !errors.Is(err, ErrKey) {
+	files.With("100"+orders.CountSuffix, files["99"+orders.CountSuffix]).Put(t, register)
+	if n, err := x.Count(100); !errors.Is(err, orders.ErrCount) {
 		t.Errorf("another epoch's count: %d, %v", n, err)
 	}
-	if err := register.Remove("99" + countSuffix); err != nil {
+	if err := register.Remove("99" + orders.CountSuffix); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := x.Count(99); err == nil {

@@ -291,8 +291,12 @@ func (w *Wallet) toEnrol(proof []byte) (e visit.Enrolment, send bool, err error)
 		if w.kept.known {
 			return e, false, nil // it is known already, and a device enrols once
 		}
-		e = visit.Enrolment{Proof: bytes.Clone(proof)}
-		rand.Read(e.Secret[:])
+		// The secret stays: the attester may know it by a proof whose answer was lost, and then
+		// takes that proof with no other.
+		e = visit.Enrolment{Proof: bytes.Clone(proof), Secret: w.kept.enrolment.Secret}
+		if e.Secret == ([visit.SecretSize]byte{}) {
+			rand.Read(e.Secret[:])
+		}
 		if err := w.save(func(k *kept) { k.enrolment = e }); err != nil {
 			return e, false, err
 		}
@@ -661,7 +665,8 @@ func (w *Wallet) Keep(a *Asking) error {
 	if err := next.open(); err != nil {
 		return fmt.Errorf("%w: %w", ErrState, err)
 	}
-	return w.save(func(k *kept) { k.epochs[slices.Index(k.epochs, e)] = &next })
+	// An attester that answers a visit knows the device.
+	return w.save(func(k *kept) { k.known, k.epochs[slices.Index(k.epochs, e)] = true, &next })
 }
 
 // Told takes down what the owners of both issuers and of the attester say of the epoch of a

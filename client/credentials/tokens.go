@@ -17,6 +17,7 @@ import (
 // tokens are those of a recipe's rounds in an epoch, or the requests for them.
 type tokens struct {
 	recipe [32]byte
+	keys   [32]byte // the digest of the gateway's list that they were asked for under
 	// first is the round of the first that is left; a round lasts for length seconds.
 	first, length uint64
 	// secrets are a token each, or before the visit was answered a request: both are as long.
@@ -30,6 +31,7 @@ var _ = [1]struct{}{}[voprf.TokenSize-voprf.TokenRequestSize]
 
 func (t *tokens) code(c *wire.Coder) {
 	c.Fixed(t.recipe[:], "recipe")
+	c.Fixed(t.keys[:], "keys")
 	c.Uint64(&t.first, "first round")
 	c.Uint64(&t.length, "length of a round")
 	c.Vec24(&t.secrets, 0, "tokens")
@@ -125,7 +127,7 @@ func (e *epoch) ask(m *ohttp.Manifest, lists []*voprf.RoundKeys) ([]*tokens, err
 	if len(e.tokens) == 0 {
 		all := make([]*tokens, len(lists))
 		for i, l := range lists {
-			all[i] = &tokens{recipe: m.Issuers.Admission[i].Recipe, first: l.First, length: l.Length}
+			all[i] = &tokens{recipe: m.Issuers.Admission[i].Recipe, keys: m.Issuers.Admission[i].Keys, first: l.First, length: l.Length}
 			for n := range l.Keys {
 				all[i].secrets = voprf.NewTokenRequest(voprf.Round{Deployment: m.Deployment, Number: l.First + uint64(n)}).Append(all[i].secrets)
 			}
@@ -135,10 +137,10 @@ func (e *epoch) ask(m *ohttp.Manifest, lists []*voprf.RoundKeys) ([]*tokens, err
 	same := len(e.tokens) == len(lists)
 	for i := 0; same && i < len(lists); i++ {
 		t := e.tokens[i]
-		same = t.recipe == m.Issuers.Admission[i].Recipe && t.first == lists[i].First && t.length == lists[i].Length && t.rounds() == len(lists[i].Keys)
+		same = t.recipe == m.Issuers.Admission[i].Recipe && t.keys == m.Issuers.Admission[i].Keys && t.first == lists[i].First && t.length == lists[i].Length && t.rounds() == len(lists[i].Keys)
 	}
 	if !same {
-		return nil, fmt.Errorf("%w: the epoch's manifest names tokens of other rounds than when they were asked for", ErrIssuers)
+		return nil, fmt.Errorf("%w: the epoch's manifest names other keys for tokens than when they were asked for", ErrIssuers)
 	}
 	return e.tokens, nil
 }

@@ -409,7 +409,8 @@ func (l *Logbook) Coming() (all []*ohttp.Manifest, err error) {
 func (l *Logbook) issues(h *held, m *ohttp.Manifest) bool {
 	for _, x := range h.content.Manifests { // in the order of the log
 		if x.Deployment == l.deployment && x.Epoch == m.Epoch && x.Issuers != nil {
-			return m.Issuers != nil && x.Issuers.Leader == m.Issuers.Leader && x.Issuers.Helper == m.Issuers.Helper && x.Issuers.Attester == m.Issuers.Attester
+			return m.Issuers != nil && x.Issuers.Leader == m.Issuers.Leader && x.Issuers.Helper == m.Issuers.Helper && x.Issuers.Attester == m.Issuers.Attester &&
+				slices.Equal(x.Issuers.Admission, m.Issuers.Admission)
 		}
 	}
 	return true

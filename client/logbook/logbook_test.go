@@ -271,6 +271,11 @@ func TestBegunEpoch(t *testing.T) {
 	}
 	look("0/1", "1/0")
 	revision(4, 0, 5*hour, same) // as the first
+	revision(5, 0, 6*hour, func(m *ohttp.Manifest) { // with other keys for tokens
+		x := *first
+		x.Admission = []ohttp.AdmissionKeys{{Recipe: [32]byte{1}, Keys: [32]byte{2}}}
+		m.Issuers, m.Recipes = &x, [][32]byte{{1}}
+	})
 	w.now = w.now.Add(hour)
 	look("0/4", "1/0")
 	w.now = w.now.Add(hour) // revision 1 begins

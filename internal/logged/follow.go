@@ -65,7 +65,10 @@ var ErrFollower = errors.New("logged: what was remembered of the log cannot be r
 const (
 	memoryFile = "memory"
 	knownFile  = "known"
-	forkFile   = "fork"
+	// Two signed checkpoints each: of a fork that is proved, and of what whoever handed the bundle
+	// out may have made look like one.
+	forkFile  = "fork"
+	doubtFile = "doubt"
 
 	knownMagic = "starling followed cohorts v1\n"
 	maxKnown   = 1 << 12 // numbers that are kept, of the newest epochs
@@ -173,8 +176,12 @@ func (f *Follower) refresh(ctx context.Context) error {
 	now := f.o.Now()
 	opened, next, err := x.Open(f.o.Policy, f.memory, now, further) // f.memory is written under fetching alone
 	if fork := new(tlog.ForkError); errors.As(err, &fork) {
-		if _, missing := f.o.FS.Stat(forkFile); missing != nil { // the first pair is kept, to show to others
-			err = errors.Join(err, disk.WriteFile(f.o.FS, forkFile, slices.Concat(fork.Seen, []byte("\n"), fork.Given)))
+		name := doubtFile
+		if fork.Proved {
+			name = forkFile
+		}
+		if _, missing := f.o.FS.Stat(name); missing != nil { // the first pair is kept, to show to others
+			err = errors.Join(err, disk.WriteFile(f.o.FS, name, slices.Concat(fork.Seen, []byte("\n"), fork.Given)))
 		}
 	}
 	if err != nil {

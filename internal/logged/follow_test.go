@@ -191,7 +191,7 @@ func TestFollow(t *testing.T) {
 		}
 		w.now = w.now.Add(time.Second) // "since" stays
 	}
-	if _, err := w.options.FS.Stat("fork"); err != nil {
+	if _, err := w.options.FS.Stat("doubt"); err != nil { // whoever handed it out could have made the proof
 		t.Errorf("the pair of a fork was not kept: %v", err)
 	}
 	w.show(w.log, more, honest, size)
@@ -279,5 +279,48 @@ func TestFollowOrigin(t *testing.T) {
 	w.options.Origin = "third.example"
 	if _, err := logged.Follow(w.options); !errors.Is(err, tlog.ErrOrigin) {
 		t.Errorf("a log that the policy does not know: %v", err)
+	}
+}
+
+// TestFollowKeepsProof: a bundle whose proof somebody on the way has changed is no evidence, and
+// does not stand in the place of a fork that the log's own signatures prove.
+func TestFollowKeepsProof(t *testing.T) {
+	w := follow(t)
+	f := w.open()
+	honest := []*tlog.Secret{w.witness}
+	w.places = append(w.places, w.count(w.log, signed.Leader, w.trio.Signers[signed.Leader], 7))
+	w.show(w.log, w.places, honest)
+	if err := f.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before, size := w.log.Fork(), w.log.Size()
+	more := append(slices.Clone(w.places), w.count(w.log, signed.Attester, w.attester, 9))
+	w.now = w.now.Add(time.Hour)
+	active := w.log.Hold(t, w.now, w.now.Add(time.Hour), more...)
+	x := w.log.Bundle(t, w.log.Sign(t, w.now, honest...), active, size)
+	x.Steps[0].Proof[0][0] ^= 1
+	changed, err := x.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.fetch = func(context.Context) ([]byte, error) { return changed, nil }
+	var fork *tlog.ForkError
+	if err := f.Refresh(t.Context()); !errors.As(err, &fork) || fork.Proved {
+		t.Fatalf("a changed proof: %v", err)
+	}
+	w.show(w.log, more, honest, size)
+	if err := f.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for before.Size() < w.log.Size()-1 {
+		w.count(before, signed.Helper, w.trio.Signers[signed.Helper], 1)
+	}
+	w.now = w.now.Add(time.Minute)
+	w.show(before, w.places, honest, size)
+	if err := f.Refresh(t.Context()); !errors.As(err, &fork) || !fork.Proved {
+		t.Fatalf("two trees of one size: %v", err)
+	}
+	if _, err := w.options.FS.Stat("fork"); err != nil {
+		t.Errorf("the proof of a fork was not kept: %v", err)
 	}
 }

@@ -28,7 +28,7 @@ type register struct {
 
 	mu      sync.Mutex
 	seen    map[[32]byte]struct{}
-	pending uint64 // that are being entered
+	pending uint64 // that are being entered, or may be there
 }
 
 // NewRegisters are those in a directory; each is opened when it is first asked for.
@@ -66,12 +66,13 @@ func (x *Registers) Enter(ctx context.Context, epoch uint32, name [32]byte, most
 	err = r.log.Append(ctx, name[:])
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.pending--
-	// Of one whose outcome is unknown it is counted that it is there; the log takes no other.
-	r.seen[name] = struct{}{}
+	if !errors.Is(err, disk.ErrStateUnknown) { // else it is pending until a start reads what there is
+		r.pending--
+	}
 	if err != nil {
 		return false, false, fmt.Errorf("register of epoch %d: %w", epoch, err)
 	}
+	r.seen[name] = struct{}{}
 	return false, true, nil
 }
 
