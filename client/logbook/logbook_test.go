@@ -270,7 +270,7 @@ func TestBegunEpoch(t *testing.T) {
 		}
 	}
 	look("0/1", "1/0")
-	revision(4, 0, 5*hour, same) // as the first
+	revision(4, 0, 5*hour, same)                     // as the first
 	revision(5, 0, 6*hour, func(m *ohttp.Manifest) { // with other keys for tokens
 		x := *first
 		x.Admission = []ohttp.AdmissionKeys{{Recipe: [32]byte{1}, Keys: [32]byte{2}}}
