@@ -198,7 +198,7 @@ func (s *keySet) VerifySignature(_ context.Context, jwt string) ([]byte, error) 
 	for i, name := range signatures {
 		algorithms[i] = jose.SignatureAlgorithm(name)
 	}
-	signed, err := jose.ParseSigned(jwt, algorithms)
+	signed, err := jose.ParseSignedCompact(jwt, algorithms)
 	if err != nil {
 		return nil, err
 	}
