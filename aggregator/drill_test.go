@@ -196,12 +196,13 @@ func (d *drill) endsByItself(p *process) {
 	}
 }
 
-// TestReplicasPutBack: a leader or a helper of two processes loses its database, and an older
-// backup, made by PostgreSQL's own means, is put in its place. No process starts before that
-// was said, and those of a helper that run end by themselves, one too that was cut off while the others
-// were restored; and then nothing is collected twice, no noise is drawn again, and no report is
-// taken again: what was brought before is brought again as it was, to a peer that goes on,
-// and to one that starts anew. The same backup, put back once more, is found out too.
+// TestReplicasPutBack: a leader or a helper of two processes loses its database, and an
+// older backup, made by PostgreSQL's own means, is put in its place. No process starts
+// before that was said, and those of a helper that run end by themselves, one too that
+// was cut off while the others were restored; and then nothing is collected twice, no
+// noise is drawn again, and no report is taken again: what was brought before is brought
+// again as it was, to a peer that goes on, and to one that starts anew. The same backup,
+// put back once more, is found out too.
 func TestReplicasPutBack(t *testing.T) {
 	for _, x := range []struct{ role, marks string }{
 		{"leader", "directory"}, {"leader", "objects"}, {"helper", "directory"}, {"helper", "objects"},

@@ -722,8 +722,8 @@ func TestReplicasTasks(t *testing.T) {
 			}
 		}
 	}
-	// Beside one that runs, from the configuration of one that does not; with more rights than are
-	// needed, and a place of marks that is another.
+	// Beside one that runs, from the configuration of one that does not; with more rights
+	// than are needed, and a place of marks that is another.
 	two := &r.helper.two[1]
 	_ = two.cmd.Process.Signal(os.Interrupt)
 	<-two.ended

@@ -14,8 +14,8 @@ import (
 	"github.com/starling-agg/starling/signed"
 )
 
-// TestEpochBeginsOnce: an epoch of which a manifest has begun has begun, whatever revision is signed
-// later: nothing is given out for it after devices were counted.
+// TestEpochBeginsOnce: an epoch of which a manifest has begun has begun, whatever
+// revision is signed later: nothing is given out for it after devices were counted.
 func TestEpochBeginsOnce(t *testing.T) {
 	trio, dir := loggedtest.New(t, ""), t.TempDir()
 	root := signed.Generate()

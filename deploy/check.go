@@ -54,8 +54,8 @@ func (c *Checked) fault(err error) {
 }
 
 // CheckFile looks at a file of any kind that there is: a configuration and all that it
-// names, a recipe, an invitation, a manifest, anchors or a policy. It finds all that it can tell at
-// once, at a time at which certificates and manifests should hold.
+// names, a recipe, an invitation, a manifest, anchors or a policy. It finds all that it
+// can tell at once, at a time at which certificates and manifests should hold.
 func CheckFile(path string, now time.Time) *Checked {
 	c := &Checked{File: path, Faults: []string{}}
 	b, err := readFile(path, maxChecked)

@@ -28,8 +28,8 @@ import (
 	"github.com/starling-agg/starling/signed"
 )
 
-// A countedWorld is a deployment whose recipe counts devices, with the files of its two issuers
-// and its attester, and the manifest of the next epoch.
+// A countedWorld is a deployment whose recipe counts devices, with the files of its two
+// issuers and its attester, and the manifest of the next epoch.
 type countedWorld struct {
 	*logWorld
 	recipe   *recipe.Recipe
@@ -185,10 +185,10 @@ func (w *countedWorld) wallet(seed uint64) *credentials.Wallet {
 	return x
 }
 
-// TestIssuersAndAttester: leader and helper give credentials beside their other work, and an
-// attester vouches for devices, all from files. As many devices as the manifest says have some,
-// each once; how many there are nobody is told before the epoch begins; and neither aggregator
-// signs a manifest that names other issuers.
+// TestIssuersAndAttester: leader and helper give credentials beside their other work, and
+// an attester vouches for devices, all from files. As many devices as the manifest says
+// have some, each once; how many there are nobody is told before the epoch begins; and
+// neither aggregator signs a manifest that names other issuers.
 func TestIssuersAndAttester(t *testing.T) {
 	w := newCountedWorld(t)
 	w.start()
@@ -256,8 +256,8 @@ func TestIssuersAndAttester(t *testing.T) {
 	}
 }
 
-// TestIssuerConfiguration: what is missing is said by its key, and a recipe that counts devices
-// has no aggregator without an issuer.
+// TestIssuerConfiguration: what is missing is said by its key, and a recipe that counts
+// devices has no aggregator without an issuer.
 func TestIssuerConfiguration(t *testing.T) {
 	w := newCountedWorld(t)
 	mixed := func(name, from, to string) *Checked {

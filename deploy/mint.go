@@ -136,9 +136,9 @@ type RoundKeys struct {
 // ErrNoAdmission: the recipe asks for no admission.
 var ErrNoAdmission = errors.New("deploy: the recipe asks for no tokens of the gateway")
 
-// Make makes the keys in a directory, which is made where it is missing, and returns what the
-// epoch's manifest says of them. Where the directory has the recipe's keys of the epoch already
-// they stay. It fails with [ErrNoAdmission] and [admission.ErrKeys].
+// Make makes the keys in a directory, which is made where it is missing, and returns what
+// the epoch's manifest says of them. Where the directory has the recipe's keys of the
+// epoch already they stay. It fails with [ErrNoAdmission] and [admission.ErrKeys].
 func (k *RoundKeys) Make(dir string) (named ohttp.AdmissionKeys, err error) {
 	keys, err := k.keys()
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/starling-agg/starling/recipe/account"
 )
 
-// TestRoundKeys: an epoch has one list of keys for each recipe, of its own rounds, however often
-// they are asked for; and a gateway reads it.
+// TestRoundKeys: an epoch has one list of keys for each recipe, of its own rounds,
+// however often they are asked for; and a gateway reads it.
 func TestRoundKeys(t *testing.T) {
 	owners, err := NewOwners()
 	if err != nil {

@@ -22,7 +22,8 @@ const (
 	AttesterRole  Role = "attester"
 )
 
-// Roles are those that invite each other into a deployment, in the order in which a report meets them, the collector last.
+// Roles are those that invite each other into a deployment, in the order in which a
+// report meets them, the collector last.
 var Roles = []Role{RelayRole, GatewayRole, LeaderRole, HelperRole, CollectorRole}
 
 // AllRoles are those that have a configuration file: a log and its witnesses are invited by

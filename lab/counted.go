@@ -46,7 +46,8 @@ const (
 )
 
 // A counting is what a lab has more whose recipe counts devices: an attester, an issuer
-// beside each aggregator, tokens of the gateway, a log with its witnesses, and what a device follows of it.
+// beside each aggregator, tokens of the gateway, a log with its witnesses, and what a
+// device follows of it.
 type counting struct {
 	devices  int
 	begin    time.Time // of the epoch that devices visit for

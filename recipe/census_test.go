@@ -75,8 +75,8 @@ func TestCensus(t *testing.T) {
 	}
 }
 
-// TestCertificateOfCensus: a recipe that stands in a log rests on its own census; on the command
-// line it follows from the rest.
+// TestCertificateOfCensus: a recipe that stands in a log rests on its own census; on the
+// command line it follows from the rest.
 func TestCertificateOfCensus(t *testing.T) {
 	r := targeted()
 	r.Log = &Log{Origin: "log.example/2026"}

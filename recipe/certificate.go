@@ -102,8 +102,8 @@ func (w Statement) is(t release.Term) bool {
 
 // Statements describes to the checker what the recipe's certificate must prove, from the
 // recipe alone: first the guarantee and, where that counts on numbers of devices, whoever
-// counts these, second the loss on none of them, unless a formula of the recipe says it ([Recipe.OwnNoise]). The error
-// matches [ErrNoCertificate].
+// counts these, second the loss on none of them, unless a formula of the recipe says it
+// ([Recipe.OwnNoise]). The error matches [ErrNoCertificate].
 func (r *Recipe) Statements() ([]Statement, error) {
 	claim, ok := r.Claim.(ApproxDP)
 	if !ok || r.Exact() {

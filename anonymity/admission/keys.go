@@ -40,8 +40,8 @@ const maxKeys = 2000
 const latest = 1 << 48 / 1000
 
 // Rounds are those that begin in a key epoch, by the rule of credentials (arc.EpochOf):
-// the first, and how many, which may be more than one list has. Both lengths are in seconds. The
-// error wraps [ErrKeys].
+// the first, and how many, which may be more than one list has. Both lengths are in
+// seconds. The error wraps [ErrKeys].
 func Rounds(epoch, roundLength, epochLength uint64) (first uint64, n int, err error) {
 	if roundLength == 0 || roundLength > epochLength {
 		return 0, 0, fmt.Errorf("%w: a round of %d seconds, an epoch of %d", ErrKeys, roundLength, epochLength)

@@ -134,8 +134,8 @@ func (o *Options) validate() error {
 type Attester struct {
 	o      Options
 	budget *body.Budget
-	// places are by what is asked for, so that strangers, who may ask for keys and try to enrol, keep
-	// no visit out while another party is slow.
+	// places are by what is asked for, so that strangers, who may ask for keys and try to
+	// enrol, keep no visit out while another party is slow.
 	places   map[string]chan struct{}
 	fetching sync.Mutex // over asking the gateway for keys
 

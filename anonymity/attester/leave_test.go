@@ -59,9 +59,9 @@ func oneCode(t *testing.T, at *time.Time, begin time.Time, through transport, ch
 	}
 }
 
-// TestVisitOfOneWhoLeaves: a device that goes before its visit is on the disk has made none; what
-// it is answered next is on the disk, so that after a start too it has made that one and no
-// other. The same of an enrolment.
+// TestVisitOfOneWhoLeaves: a device that goes before its visit is on the disk has made
+// none; what it is answered next is on the disk, so that after a start too it has made
+// that one and no other. The same of an enrolment.
 func TestVisitOfOneWhoLeaves(t *testing.T) {
 	at := now
 	code, open := oneCode(t, &at, now.Add(time.Hour), answering, nil)
@@ -129,8 +129,8 @@ func TestCountOutlivesVisits(t *testing.T) {
 	}
 }
 
-// TestSlowGatewayStopsNoVisit: strangers who ask for keys while the gateway says nothing keep no
-// visit out, and have it asked by one of them at a time.
+// TestSlowGatewayStopsNoVisit: strangers who ask for keys while the gateway says nothing
+// keep no visit out, and have it asked by one of them at a time.
 func TestSlowGatewayStopsNoVisit(t *testing.T) {
 	at := now
 	asked, hold := make(chan struct{}, 100), make(chan struct{})

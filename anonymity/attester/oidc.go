@@ -181,8 +181,8 @@ func (p *OIDC) provider() (oidc.KeySet, error) {
 	return p.keys, nil
 }
 
-// A keySet is what the provider publishes of its keys. (The library's own asks beside who waits,
-// and may answer who comes next by what it knew before.)
+// A keySet is what the provider publishes of its keys. (The library's own asks beside who
+// waits, and may answer who comes next by what it knew before.)
 type keySet struct {
 	client *http.Client
 	url    string
@@ -191,8 +191,8 @@ type keySet struct {
 	keys []jose.JSONWebKey
 }
 
-// VerifySignature implements [oidc.KeySet]. It asks the provider where no key that is known has
-// made the signature, and fails with [ErrAway] where that does not answer.
+// VerifySignature implements [oidc.KeySet]. It asks the provider where no key that is
+// known has made the signature, and fails with [ErrAway] where that does not answer.
 func (s *keySet) VerifySignature(_ context.Context, jwt string) ([]byte, error) {
 	algorithms := make([]jose.SignatureAlgorithm, len(signatures))
 	for i, name := range signatures {

@@ -115,8 +115,9 @@ func TestFilledRound(t *testing.T) {
 	})
 }
 
-// TestTurnOfARound: a device that shows a token of either round at their turn is one device: the
-// number that min_round says has to come with tokens of one round, over a restart too.
+// TestTurnOfARound: a device that shows a token of either round at their turn is one
+// device: the number that min_round says has to come with tokens of one round, over a
+// restart too.
 func TestTurnOfARound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys := tokenKeys(time.Now())
@@ -370,8 +371,9 @@ func TestTokensOfRefusedRound(t *testing.T) {
 	})
 }
 
-// TestTokenState: what tokens have let in is known when its round is done and removed, and
-// found out when it is gone; and a task that ever asked for tokens goes on to ask when no keys are there.
+// TestTokenState: what tokens have let in is known when its round is done and removed,
+// and found out when it is gone; and a task that ever asked for tokens goes on to ask
+// when no keys are there.
 func TestTokenState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem, keys, pair := disktest.NewMem(1), tokenKeys(time.Now()), generate(t, 1)

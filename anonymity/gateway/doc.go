@@ -54,26 +54,28 @@
 // them) asks for one in every request, covers included: package admission has the field.
 // Only the first request with a token of a round whose time it is counts in MinRound, and
 // only its upload goes on. Every other is a cover that does not count, is answered as all
-// others, and takes room until then and no longer. That tells nothing of what was drawn: a
-// device has one token for its unit of a round, whatever that is, and shows it in each try. All
-// there is to compute is computed before anything depends on the kind of a request.
+// others, and takes room until then and no longer. That tells nothing of what was drawn:
+// a device has one token for its unit of a round, whatever that is, and shows it in each
+// try. All there is to compute is computed before anything depends on the kind of a
+// request.
 //
-// A token is known by 16 bytes of a keyed hash, on the disk with its round as the names of
-// reports are, and in a log of the list of its key, which the journal vouches for. It is
-// forgotten with that list, when the grace of the last round is over: then the list may
-// never come back. A list lets in [Options.MaxOpened] tokens at most. At the turn of a
-// round the same device may show a token of either: what waits goes on once MinRound
-// requests with tokens of one round wait, and so as many devices. Such a device's two requests are of two
-// rounds for leader and helper too, which count each where it belongs.
+// A token is known by 16 bytes of a keyed hash, on the disk with its round as the names
+// of reports are, and in a log of the list of its key, which the journal vouches for. It
+// is forgotten with that list, when the grace of the last round is over: then the list
+// may never come back. A list lets in [Options.MaxOpened] tokens at most. At the turn of
+// a round the same device may show a token of either: what waits goes on once MinRound
+// requests with tokens of one round wait, and so as many devices. Such a device's two
+// requests are of two rounds for leader and helper too, which count each where it
+// belongs.
 //
 // # Room
 //
 // A request that counts takes room from when it arrives until its round is done with,
-// covers like reports, for as long: else an attacker who filled all the room but one place, and
-// looked whether a stranger's request took it, would learn its kind. So a round that
-// holds only covers of a task is done with when the target has answered an empty request.
-// Room is given back per task, in the order of its rounds, at ticks. Without room all
-// kinds are refused; nothing that was acknowledged ever goes for it.
+// covers like reports, for as long: else an attacker who filled all the room but one
+// place, and looked whether a stranger's request took it, would learn its kind. So a
+// round that holds only covers of a task is done with when the target has answered an
+// empty request. Room is given back per task, in the order of its rounds, at ticks.
+// Without room all kinds are refused; nothing that was acknowledged ever goes for it.
 //
 // # Keys
 //

@@ -187,8 +187,9 @@ type Options struct {
 	// Mix is the time at whose multiples rounds go on; default Window, at most Hold.
 	// Answers do not wait for it.
 	Mix time.Duration
-	// MinRound is how many requests of one task, covers included, must have come before
-	// any of them goes on: as many devices, where the task asks for tokens; default 1, at most Limits.Held.
+	// MinRound is how many requests of one task, covers included, must have come before any
+	// of them goes on: as many devices, where the task asks for tokens; default 1, at most
+	// Limits.Held.
 	MinRound int
 	// Hold is how long a round is kept for a target that is away, or for others to come,
 	// in time that the gateway runs; default 24 h, at most 30 days. It should be the time

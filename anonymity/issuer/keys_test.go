@@ -136,9 +136,9 @@ func TestMissingKeys(t *testing.T) {
 	}
 }
 
-// TestCountOutlivesItsKey: how many credentials of an epoch were given out is said when its key
-// and register are gone, and where that is not kept nothing is said: 0 would call every report
-// forged.
+// TestCountOutlivesItsKey: how many credentials of an epoch were given out is said when
+// its key and register are gone, and where that is not kept nothing is said: 0 would call
+// every report forged.
 func TestCountOutlivesItsKey(t *testing.T) {
 	keys, register := disktest.NewMem(1), disktest.NewMem(2)
 	now := time.Unix(101*86400, 0)

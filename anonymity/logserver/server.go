@@ -251,7 +251,8 @@ func (s *Server) publish(ctx context.Context) error {
 	if err := s.o.Failpoints.Hit(failBeforeShown); err != nil {
 		return err
 	}
-	// The bundle's size is on the disk before anybody has it, or a device that had it could not go on from it.
+	// The bundle's size is on the disk before anybody has it, or a device that had it could
+	// not go on from it.
 	next := shown{note: note, sizes: s.record.sizes}
 	if now := s.o.Now(); !s.keeps(tree, now) {
 		next.add(c.Size, now)
@@ -288,9 +289,9 @@ func (s *Server) show(note []byte, now time.Time) error {
 	return nil
 }
 
-// keeps says whether the bundle that is shown stays: it is of the last set of entries, and
-// signed not long ago. So all who fetch in one period have the same bytes, and a log that grows
-// by an entry every few seconds does not push out the sizes that devices know.
+// keeps says whether the bundle that is shown stays: it is of the last set of entries,
+// and signed not long ago. So all who fetch in one period have the same bytes, and a log
+// that grows by an entry every few seconds does not push out the sizes that devices know.
 func (s *Server) keeps(tree *store, now time.Time) bool {
 	f := s.now
 	if f == nil || f.bundle == nil || now.Sub(f.bundled) >= tlog.MaxAge/4 || now.Before(f.bundled) {

@@ -225,8 +225,9 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// TestBundleStays: in one period all have the same bytes, whatever is logged meanwhile, and each
-// size under which a bundle was shown is one from which the next go on, over restarts.
+// TestBundleStays: in one period all have the same bytes, whatever is logged meanwhile,
+// and each size under which a bundle was shown is one from which the next go on, over
+// restarts.
 func TestBundleStays(t *testing.T) {
 	in(t, func(t *testing.T, b *bench) {
 		b.o.Period, b.o.Interval, b.o.Republish = 24*time.Hour, time.Second, time.Hour

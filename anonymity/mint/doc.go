@@ -1,6 +1,7 @@
-// Package mint gives out the gateway's tokens for admission, in the gateway's process: for each
-// device one of each round of an epoch, by blinded requests that an attester vouches for. It
-// knows of no device, and no token of its own can be told when it is shown (package voprf).
+// Package mint gives out the gateway's tokens for admission, in the gateway's process:
+// for each device one of each round of an epoch, by blinded requests that an attester
+// vouches for. It knows of no device, and no token of its own can be told when it is
+// shown (package voprf).
 //
 // # What it sees to
 //
@@ -12,8 +13,9 @@
 //
 // # Keys
 //
-// A round has a key of its own, which admits to no other, so that an answer has a proof for each
-// token: the RFC proves many evaluations at once under one key only. The manifest has a digest
-// of each recipe's list of public keys, and the lists are handed to everybody ([Mint.Keys]):
-// keys that the manifest does not name give out nothing, and a device asks under no others.
+// A round has a key of its own, which admits to no other, so that an answer has a proof
+// for each token: the RFC proves many evaluations at once under one key only. The
+// manifest has a digest of each recipe's list of public keys, and the lists are handed to
+// everybody ([Mint.Keys]): keys that the manifest does not name give out nothing, and a
+// device asks under no others.
 package mint

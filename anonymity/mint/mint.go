@@ -177,8 +177,8 @@ func (x *Mint) lists(terms *Terms) (all []*admission.Keys, err error) {
 	return all, nil
 }
 
-// Keys are the public keys of an epoch, the same for everybody. It fails with *[orders.Refusal] and
-// [ErrKeys].
+// Keys are the public keys of an epoch, the same for everybody. It fails with
+// *[orders.Refusal] and [ErrKeys].
 func (x *Mint) Keys(epoch uint32) (*visit.Keys, error) {
 	terms, err := x.terms(epoch)
 	if err != nil {
@@ -195,8 +195,8 @@ func (x *Mint) Keys(epoch uint32) (*visit.Keys, error) {
 	return k, nil
 }
 
-// Issue answers an order, and says whether it was answered before. It fails with *[orders.Refusal],
-// with [ErrKeys], or where the register cannot be used.
+// Issue answers an order, and says whether it was answered before. It fails with
+// *[orders.Refusal], with [ErrKeys], or where the register cannot be used.
 func (x *Mint) Issue(ctx context.Context, o *visit.TokenOrder) (answer []byte, repeated bool, err error) {
 	refuse := func(word string, err error) ([]byte, bool, error) {
 		return nil, false, &orders.Refusal{Outcome: word, Err: err}

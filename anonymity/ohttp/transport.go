@@ -85,10 +85,10 @@ const (
 //   - GET of a pinned URL is answered from the manifest, without network;
 //   - anything else fails with [*DirectError].
 //
-// Of a request only method, URL, content type, admission and content go along. The response is the
-// one that the gateway sealed; a refusal in the clear, which the relay could forge, is a
-// *[RefusedError]. Each round trip encapsulates anew and sends once. Safe for concurrent
-// use.
+// Of a request only method, URL, content type, admission and content go along. The
+// response is the one that the gateway sealed; a refusal in the clear, which the relay
+// could forge, is a *[RefusedError]. Each round trip encapsulates anew and sends once.
+// Safe for concurrent use.
 type Transport struct {
 	o TransportOptions
 

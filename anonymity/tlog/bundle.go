@@ -236,8 +236,9 @@ type Placed struct {
 // Open verifies a bundle by a policy and by what the device remembers, without asking
 // anybody; what the device is to remember from then on comes with it. Where the bundle
 // has no proof from the size that is remembered, further gets one, from the log's tiles.
-// Without further (nil) the proof may lead from a size before ([Memory.Rungs]), so far back that
-// what lies between was seen within a quarter of the time for which the device was away.
+// Without further (nil) the proof may lead from a size before ([Memory.Rungs]), so far
+// back that what lies between was seen within a quarter of the time for which the device
+// was away.
 //
 // It fails as [Policy.Open], with *[StaleError], with [ErrBundle] where its parts do not
 // fit, and as [Memory.Advance]; then the device goes on with what it has.

@@ -136,7 +136,8 @@ const memoryMagic = "starling log memory v2\n"
 const MaxMemory = MaxNote + 1<<10 + MaxSteps*(8+32+8)
 
 // code reads and writes opaque magic[23]; opaque note<0..2^24-1>; uint64 time, begin;
-// opaque active[32]; {int64 size; opaque root[32]; uint64 since} rungs<0..2^24-1>. A time that is none is 0.
+// opaque active[32]; {int64 size; opaque root[32]; uint64 since} rungs<0..2^24-1>. A time
+// that is none is 0.
 func (m *Memory) code(c *wire.Coder) {
 	c.Const(memoryMagic, "no memory of a log of version 2")
 	c.Vec24(&m.Note, 0, "note")

@@ -26,10 +26,11 @@ type Rung struct {
 // [MaxSteps] that it keeps together.
 const Recent = 96
 
-// Thin leaves of items of rising times those that are to be kept: all if they are [MaxSteps]
-// or fewer, else the first, the last [Recent], and of those between fewer the older they are. A device that
-// looks for an item of an age finds one that is older by an eighth of that age, at most,
-// for five years of one item an hour. It changes what it is given.
+// Thin leaves of items of rising times those that are to be kept: all if they are
+// [MaxSteps] or fewer, else the first, the last [Recent], and of those between fewer the
+// older they are. A device that looks for an item of an age finds one that is older by an
+// eighth of that age, at most, for five years of one item an hour. It changes what it is
+// given.
 func Thin[T any](all []T, at func(T) time.Time) []T {
 	for len(all) > MaxSteps {
 		now := at(all[len(all)-1])
@@ -81,10 +82,10 @@ func continued(old, size int64, root Hash, proof []Hash) (Hash, error) {
 }
 
 // fallback is the largest rung from which a bundle has a step, for a device that was away
-// for so long that the log has not kept the size that it saw last. Entries that the device saw
-// behind the rung are not proved to be in the log: they may be no more than the last of what it saw, for
-// a quarter as long as it was away, and it was away for [MaxAge] at least. A log that keeps sizes
-// as [Thin] has one for each.
+// for so long that the log has not kept the size that it saw last. Entries that the
+// device saw behind the rung are not proved to be in the log: they may be no more than
+// the last of what it saw, for a quarter as long as it was away, and it was away for
+// [MaxAge] at least. A log that keeps sizes as [Thin] has one for each.
 func (m *Memory) fallback(steps []Step, now time.Time) (r *Rung, proof []Hash) {
 	away := now.Sub(m.Time)
 	if away < MaxAge {

@@ -108,9 +108,9 @@ func (x *traveller) fork() *traveller {
 	return &c
 }
 
-// TestLongAbsence: a device goes on by the bundle alone after days and after a year, from a
-// size that the log has kept; and a log that wants it to forget a fork has to leave it alone for
-// four times as long as it was shown that.
+// TestLongAbsence: a device goes on by the bundle alone after days and after a year, from
+// a size that the log has kept; and a log that wants it to forget a fork has to leave it
+// alone for four times as long as it was shown that.
 func TestLongAbsence(t *testing.T) {
 	x := &traveller{t: t, w: newWorld(t)}
 	x.pass(300)

@@ -37,9 +37,9 @@ const (
 	tokenOrderDomain = "starling token order v1"
 )
 
-// Keys are the gateway's lists of keys for tokens of an epoch, the same for all devices: the
-// epoch's manifest has the digest of each, and a device asks for nothing before it has compared
-// them.
+// Keys are the gateway's lists of keys for tokens of an epoch, the same for all devices:
+// the epoch's manifest has the digest of each, and a device asks for nothing before it
+// has compared them.
 type Keys struct {
 	Deployment [32]byte
 	Epoch      uint32

@@ -2,12 +2,12 @@
 // network, a disk or a clock.
 //
 // A device visits the attester, which knows it, once for each key epoch, with a blinded
-// request for each of the two issuers, and where recipes ask for admission one to the gateway
-// for each round's token (a [Visit]). The attester sends each issuer its request
-// in an [Order], and the gateway all of its own in a [TokenOrder], which its signature under
-// the key that the manifest names makes worth an answer; neither learns of a device. The device
-// gets all answers, or none (an [Answer]). A visit is as long as the manifest makes it, for all
-// devices alike.
+// request for each of the two issuers, and where recipes ask for admission one to the
+// gateway for each round's token (a [Visit]). The attester sends each issuer its request
+// in an [Order], and the gateway all of its own in a [TokenOrder], which its signature
+// under the key that the manifest names makes worth an answer; neither learns of a
+// device. The device gets all answers, or none (an [Answer]). A visit is as long as the
+// manifest makes it, for all devices alike.
 //
 // When the epoch begins both issuers say how many devices they have answered, and the
 // attester how many it let ask: a [Count] each, signed by its owner and logged, on which it

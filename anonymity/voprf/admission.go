@@ -164,8 +164,9 @@ func DigestOf(list []byte) [sha256.Size]byte {
 	return sha256.Sum256(append([]byte("starling admission keys v1"), list...))
 }
 
-// Append appends the list to b: the first round and the length in 64 bits each, the number
-// of keys in 16, and the keys. It panics for a list that has none, or more than [MaxRoundKeys].
+// Append appends the list to b: the first round and the length in 64 bits each, the
+// number of keys in 16, and the keys. It panics for a list that has none, or more than
+// [MaxRoundKeys].
 func (l *RoundKeys) Append(b []byte) []byte {
 	if len(l.Keys) == 0 || len(l.Keys) > MaxRoundKeys {
 		panic(fmt.Sprintf("voprf: internal error: a list of %d keys", len(l.Keys)))
@@ -179,10 +180,11 @@ func (l *RoundKeys) Append(b []byte) []byte {
 	return b
 }
 
-// ReadRoundKeys reads a list of 1 to [MaxRoundKeys] different keys, whose last round has a
-// number. Under a key of two rounds a device could have two tokens of one of them, for a
-// request does not show its round. The error wraps [ErrMalformed]. A reader that knows the list's digest compares the bytes
-// with it first: reading one key costs as much as hashing a hundred.
+// ReadRoundKeys reads a list of 1 to [MaxRoundKeys] different keys, whose last round has
+// a number. Under a key of two rounds a device could have two tokens of one of them, for
+// a request does not show its round. The error wraps [ErrMalformed]. A reader that knows
+// the list's digest compares the bytes with it first: reading one key costs as much as
+// hashing a hundred.
 func ReadRoundKeys(b []byte) (*RoundKeys, error) {
 	if len(b) < listHeader {
 		return nil, fmt.Errorf("%w list of keys: %d bytes", ErrMalformed, len(b))

@@ -8,10 +8,10 @@
 // device does or is asked moves it. Everything is on the disk before it is sent, so that the
 // same visit comes again after any failure, byte for byte; another one would be refused.
 //
-// Credentials of an epoch are shown only once both issuers and the attester have said for how
-// many devices there are some, and these are enough (arc.Cohort): else whoever gave
-// credentials to one device alone would know what it sends. A device that was off in the time of
-// visits, or had no answer, sits the epoch out.
+// Credentials of an epoch are shown only once both issuers and the attester have said for
+// how many devices there are some, and these are enough (arc.Cohort): else whoever gave
+// credentials to one device alone would know what it sends. A device that was off in the
+// time of visits, or had no answer, sits the epoch out.
 package credentials
 
 import (
@@ -476,13 +476,14 @@ func (w *Wallet) plan(m *ohttp.Manifest) (*epoch, error) {
 	return e, w.save(func(k *kept) { k.epochs = append(live, e) })
 }
 
-// Visit visits the attester for the epoch of a manifest, unless the device has its credentials
-// and tokens already. It first asks for the gateway's keys of tokens, where recipes ask for
-// admission, and for tokens of all recipes of the manifest, whichever the device answers. The caller calls it at the time of [Wallet.Plan], and again at fixed distances
-// until it succeeds. The manifest must be one that the device takes, of a log or of
-// client.Manifests: its keys are what the answers are held to. One visit is made at a time,
-// and what the wallet holds is shown meanwhile. It fails with
-// [ErrNotEnrolled], [ErrIssuers], [ErrTooLate], [ErrKeys], [ErrAnswer], *[RefusedError], [ErrState], and
+// Visit visits the attester for the epoch of a manifest, unless the device has its
+// credentials and tokens already. It first asks for the gateway's keys of tokens, where
+// recipes ask for admission, and for tokens of all recipes of the manifest, whichever the
+// device answers. The caller calls it at the time of [Wallet.Plan], and again at fixed
+// distances until it succeeds. The manifest must be one that the device takes, of a log
+// or of client.Manifests: its keys are what the answers are held to. One visit is made at
+// a time, and what the wallet holds is shown meanwhile. It fails with [ErrNotEnrolled],
+// [ErrIssuers], [ErrTooLate], [ErrKeys], [ErrAnswer], *[RefusedError], [ErrState], and
 // where the attester is away.
 func (w *Wallet) Visit(ctx context.Context, m *ohttp.Manifest) error {
 	if err := w.turn(ctx); err != nil {
@@ -521,9 +522,10 @@ type Asking struct {
 	tokens      []*tokens
 }
 
-// Ask is the visit for the epoch of a manifest, which is on the disk with all that is drawn for it:
-// whoever asks again, after whatever failure, has the same, byte for byte. It is nil where the
-// device has its credentials. It fails as [Wallet.Visit] does before it sends.
+// Ask is the visit for the epoch of a manifest, which is on the disk with all that is
+// drawn for it: whoever asks again, after whatever failure, has the same, byte for byte.
+// It is nil where the device has its credentials. It fails as [Wallet.Visit] does before
+// it sends.
 func (w *Wallet) Ask(m *ohttp.Manifest) (*Asking, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -556,8 +558,8 @@ func (w *Wallet) Ask(m *ohttp.Manifest) (*Asking, error) {
 	return a, nil
 }
 
-// FetchKeys asks for the gateway's keys of tokens, where recipes ask for admission. It fails with
-// [ErrKeys], *[RefusedError], and where the attester is away.
+// FetchKeys asks for the gateway's keys of tokens, where recipes ask for admission. It
+// fails with [ErrKeys], *[RefusedError], and where the attester is away.
 func (a *Asking) FetchKeys(ctx context.Context) (err error) {
 	a.lists, err = a.attester.lists(ctx, a.manifest)
 	return err
@@ -592,8 +594,8 @@ func (w *Wallet) Draw(a *Asking) error {
 	return err
 }
 
-// Send makes the visit. It fails as [Wallet.Visit], and what came of it is kept with [Wallet.Keep]
-// all the same.
+// Send makes the visit. It fails as [Wallet.Visit], and what came of it is kept with
+// [Wallet.Keep] all the same.
 func (a *Asking) Send(ctx context.Context) error {
 	b, err := a.attester.visit(ctx, a.enrolment, &a.message)
 	if refused := new(RefusedError); errors.As(err, &refused) && refused.Status == http.StatusUnauthorized {
@@ -669,10 +671,11 @@ func (w *Wallet) Keep(a *Asking) error {
 	return w.save(func(k *kept) { k.known, k.epochs[slices.Index(k.epochs, e)] = true, &next })
 }
 
-// Told takes down what the owners of both issuers and of the attester say of the epoch of a
-// manifest, as the log has it. The first word on it holds. A manifest that names other
-// issuers than the visit was for says nothing of what the device holds ([ErrIssuers]): who gave
-// one device alone credentials of a key, and the next revision's to all others, could count these and know that one.
+// Told takes down what the owners of both issuers and of the attester say of the epoch of
+// a manifest, as the log has it. The first word on it holds. A manifest that names other
+// issuers than the visit was for says nothing of what the device holds ([ErrIssuers]):
+// who gave one device alone credentials of a key, and the next revision's to all others,
+// could count these and know that one.
 func (w *Wallet) Told(m *ohttp.Manifest, c arc.Cohort) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

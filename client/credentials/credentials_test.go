@@ -656,8 +656,8 @@ func TestLyingIssuer(t *testing.T) {
 	is(t, err, nil)
 }
 
-// TestSlowAttester: while the attester does not answer, the device shows what it has, and makes
-// no second visit.
+// TestSlowAttester: while the attester does not answer, the device shows what it has, and
+// makes no second visit.
 func TestSlowAttester(t *testing.T) {
 	w := newWorld(t)
 	m := w.manifest()
@@ -746,8 +746,8 @@ func TestOneVisitAtATime(t *testing.T) {
 	})
 }
 
-// TestLostVisit: an answer that was lost before it was kept is had again by the same visit, and
-// of two answers to it the first stays: one device, and one credential.
+// TestLostVisit: an answer that was lost before it was kept is had again by the same
+// visit, and of two answers to it the first stays: one device, and one credential.
 func TestLostVisit(t *testing.T) {
 	w := newWorld(t)
 	m := w.manifest()
@@ -798,8 +798,8 @@ func TestLostVisit(t *testing.T) {
 	w.verified(held)
 }
 
-// TestManyEpochs: a device gives up nothing that it holds or has planned for an epoch that comes
-// later, and takes that when another is over.
+// TestManyEpochs: a device gives up nothing that it holds or has planned for an epoch
+// that comes later, and takes that when another is over.
 func TestManyEpochs(t *testing.T) {
 	w := newWorld(t)
 	fs := disktest.NewMem(1)
@@ -904,8 +904,8 @@ func TestMistypedCode(t *testing.T) {
 	is(t, x.Enrol(t.Context(), []byte(w.codes[0])), nil)
 }
 
-// TestVisitKnowsDevice: who answers a visit knows the device, whatever became of the answer to its
-// enrolment.
+// TestVisitKnowsDevice: who answers a visit knows the device, whatever became of the
+// answer to its enrolment.
 func TestVisitKnowsDevice(t *testing.T) {
 	w := newWorld(t)
 	fsys := disktest.NewMem(1)
@@ -922,9 +922,9 @@ func TestVisitKnowsDevice(t *testing.T) {
 	}
 }
 
-// TestTokensOfOneList: a device that has drawn requests under one list of the gateway's keys asks
-// for nothing under another, of a later revision: whose token is of which would tell when they
-// visited.
+// TestTokensOfOneList: a device that has drawn requests under one list of the gateway's
+// keys asks for nothing under another, of a later revision: whose token is of which would
+// tell when they visited.
 func TestTokensOfOneList(t *testing.T) {
 	w := newWorld(t)
 	x := w.wallet(disktest.NewMem(1))

@@ -378,8 +378,8 @@ func TestForgedTokenOrders(t *testing.T) {
 	}
 }
 
-// TestMintWithoutKeys: a gateway that does not have the keys which the manifest names gives out
-// nothing, says nothing of them, and enters nobody.
+// TestMintWithoutKeys: a gateway that does not have the keys which the manifest names
+// gives out nothing, says nothing of them, and enters nobody.
 func TestMintWithoutKeys(t *testing.T) {
 	w := newWorld(t)
 	other := *w.tokens[0]

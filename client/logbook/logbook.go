@@ -1,8 +1,9 @@
-// Package logbook is a device's side of a transparency log: it fetches the one bundle that
-// everybody fetches, verifies it offline by a policy of the device's own, and gives what holds:
-// the recipes, the manifests with the keys of gateway, servers and issuers, and for how many
-// devices there are credentials of an epoch. A device with a recipe that names a log
-// (recipe.Recipe.Log) takes none of these from anywhere else (client.Options.Log).
+// Package logbook is a device's side of a transparency log: it fetches the one bundle
+// that everybody fetches, verifies it offline by a policy of the device's own, and gives
+// what holds: the recipes, the manifests with the keys of gateway, servers and issuers,
+// and for how many devices there are credentials of an epoch. A device with a recipe that
+// names a log (recipe.Recipe.Log) takes none of these from anywhere else
+// (client.Options.Log).
 //
 // All fetch the same file, each at times that were drawn once and are fixed from then on:
 // neither depends on anything that the device does or is asked ([Logbook.Due]). A checkpoint
@@ -372,10 +373,11 @@ func after(a, b *ohttp.Manifest) bool {
 // Coming are the deployment's manifests of epochs that have not begun, the soonest first and
 // the last revision of each: those for which a device visits (credentials.Wallet.Visit).
 //
-// An epoch has the issuers that its first manifest in the log names which names any. A revision
-// with others is none to visit for; and once a manifest with issuers has begun, its epoch has, whatever
-// revision comes: whoever visited after the count would be one of few, and be told the
-// number of all. It fails as [Logbook.Manifest], but for [ErrNoManifest].
+// An epoch has the issuers that its first manifest in the log names which names any. A
+// revision with others is none to visit for; and once a manifest with issuers has begun,
+// its epoch has, whatever revision comes: whoever visited after the count would be one of
+// few, and be told the number of all. It fails as [Logbook.Manifest], but for
+// [ErrNoManifest].
 func (l *Logbook) Coming() (all []*ohttp.Manifest, err error) {
 	h, now, err := l.now()
 	if err != nil {
@@ -404,8 +406,8 @@ func (l *Logbook) Coming() (all []*ohttp.Manifest, err error) {
 	return all, nil
 }
 
-// issues says whether a manifest's issuers are those of its epoch: of the first of the log's that
-// names some. One that names none is as good as another only where none does.
+// issues says whether a manifest's issuers are those of its epoch: of the first of the
+// log's that names some. One that names none is as good as another only where none does.
 func (l *Logbook) issues(h *held, m *ohttp.Manifest) bool {
 	for _, x := range h.content.Manifests { // in the order of the log
 		if x.Deployment == l.deployment && x.Epoch == m.Epoch && x.Issuers != nil {

@@ -222,9 +222,9 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// TestBegunEpoch: a later revision changes no keys of an epoch that devices have visited for:
-// one with other issuers is none to visit for and is not counted, and of an epoch that has begun
-// none is. One by which an epoch begins to have issuers is.
+// TestBegunEpoch: a later revision changes no keys of an epoch that devices have visited
+// for: one with other issuers is none to visit for and is not counted, and of an epoch
+// that has begun none is. One by which an epoch begins to have issuers is.
 func TestBegunEpoch(t *testing.T) {
 	w := newWorld(t)
 	length := w.trio.Recipe.ServerKeys.Epoch()
@@ -332,9 +332,9 @@ func TestLater(t *testing.T) {
 	}
 }
 
-// TestRefused: a log that went back, forked, fell silent or bears what no owner signed, and one
-// whose witness did not sign, are refused, and the device goes on with what it had; of a fork
-// it keeps both checkpoints, and a restart forgets none of it.
+// TestRefused: a log that went back, forked, fell silent or bears what no owner signed,
+// and one whose witness did not sign, are refused, and the device goes on with what it
+// had; of a fork it keeps both checkpoints, and a restart forgets none of it.
 func TestRefused(t *testing.T) {
 	w := newWorld(t)
 	w.add(w.trio.Say(tlog.KindRecipe, signed.Leader, w.trio.RecipeFile()))
@@ -457,8 +457,8 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// TestLongAway: a device without tiles that was away for a month goes on by the bundle alone, and
-// keeps the two checkpoints between which nothing is proved.
+// TestLongAway: a device without tiles that was away for a month goes on by the bundle
+// alone, and keeps the two checkpoints between which nothing is proved.
 func TestLongAway(t *testing.T) {
 	w := newWorld(t)
 	w.add(w.trio.Say(tlog.KindRecipe, signed.Leader, w.trio.RecipeFile()))
@@ -493,8 +493,8 @@ func TestLongAway(t *testing.T) {
 	}
 }
 
-// TestOtherLog: where a policy knows several logs, a recipe's is the one that it names; and what
-// held too long ago holds no more, however fresh the checkpoint over it is.
+// TestOtherLog: where a policy knows several logs, a recipe's is the one that it names;
+// and what held too long ago holds no more, however fresh the checkpoint over it is.
 func TestOtherLog(t *testing.T) {
 	w := newWorld(t)
 	other := tlogtest.New(t, "other.example/log")

@@ -90,8 +90,8 @@ func (p *Purse) with(do func(*credentials.Wallet) error) error {
 }
 
 // Visit visits the attester for the epoch of a manifest. While the attester is asked, the
-// directory is left to others, who send; another visit is refused then (*[BusyError]). It fails
-// as [Purse.Open] and [credentials.Wallet.Visit].
+// directory is left to others, who send; another visit is refused then (*[BusyError]). It
+// fails as [Purse.Open] and [credentials.Wallet.Visit].
 func (p *Purse) Visit(ctx context.Context, m *ohttp.Manifest) (err error) {
 	dir := filepath.Join(p.Dir, visitDir)
 	alone, err := disk.OS(dir)
@@ -120,7 +120,8 @@ func (p *Purse) Visit(ctx context.Context, m *ohttp.Manifest) (err error) {
 	return cmp.Or(err, sent)
 }
 
-// waitWith is [Purse.with] once nobody else has the directory, as who sends has it for a moment.
+// waitWith is [Purse.with] once nobody else has the directory, as who sends has it for a
+// moment.
 func (p *Purse) waitWith(ctx context.Context, do func(*credentials.Wallet) error) error {
 	for {
 		err := p.with(do)
@@ -133,10 +134,11 @@ func (p *Purse) waitWith(ctx context.Context, do func(*credentials.Wallet) error
 // again is after how long a directory that another process has is tried again.
 const again = 100 * time.Millisecond
 
-// VisitInTime waits for the instant that was drawn for the epoch of a manifest, visits then,
-// and again at fixed distances until there is an answer or the epoch begins. While it waits,
-// the directory is left to others. It waits for nothing where the device has its credentials. The recipe counts devices. It fails with *[WaitError] where
-// it was ended early, and as [Purse.Open] and [credentials.Wallet.Visit].
+// VisitInTime waits for the instant that was drawn for the epoch of a manifest, visits
+// then, and again at fixed distances until there is an answer or the epoch begins. While
+// it waits, the directory is left to others. It waits for nothing where the device has
+// its credentials. The recipe counts devices. It fails with *[WaitError] where it was
+// ended early, and as [Purse.Open] and [credentials.Wallet.Visit].
 func (p *Purse) VisitInTime(ctx context.Context, m *ohttp.Manifest) error {
 	var at time.Time
 	held := false

@@ -246,8 +246,9 @@ func (f *issuerFlags) read(d *keyset.Deployment) (*ohttp.Issuers, error) {
 	return x, nil
 }
 
-// cohort asks a running leader, helper or attester how many devices there are of an epoch, and
-// returns what its owner says of it, and whose owner's root key that is, in hexadecimal digits.
+// cohort asks a running leader, helper or attester how many devices there are of an
+// epoch, and returns what its owner says of it, and whose owner's root key that is, in
+// hexadecimal digits.
 func cohort(ctx context.Context, path string, epoch uint64) (deployment [32]byte, owner string, content []byte, err error) {
 	role, err := roleOf("log add", path)
 	if err != nil {

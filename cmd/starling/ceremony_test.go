@@ -12,8 +12,9 @@ import (
 	"github.com/starling-agg/starling/sealed"
 )
 
-// TestLead: --lead puts off a first manifest and a revision, so that devices can visit before
-// it begins; a manifest that begins later anyway it leaves alone, and it leads out of no epoch.
+// TestLead: --lead puts off a first manifest and a revision, so that devices can visit
+// before it begins; a manifest that begins later anyway it leaves alone, and it leads out
+// of no epoch.
 func TestLead(t *testing.T) {
 	const day = 24 * time.Hour
 	begin := time.Unix(20000*int64(day/time.Second), 0).UTC()

@@ -443,9 +443,10 @@ devices and names a log, it follows that.`,
 	}
 }
 
-// bundleFrom says where a device has the log's bundle from: the relay, where nothing else was
-// typed, which asks the log for it alone. Tiles show for how long the device was away, and to whom;
-// so it asks for them only where it was told to ask the log, which sees it anyhow.
+// bundleFrom says where a device has the log's bundle from: the relay, where nothing else
+// was typed, which asks the log for it alone. Tiles show for how long the device was
+// away, and to whom; so it asks for them only where it was told to ask the log, which
+// sees it anyhow.
 func bundleFrom(relay, log, file string) logbook.Options {
 	if file != "" {
 		return logbook.Options{Fetch: func(context.Context) ([]byte, error) { return readLimited("visit", file, tlog.MaxBundle) }}

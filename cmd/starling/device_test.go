@@ -22,9 +22,9 @@ import (
 	"github.com/starling-agg/starling/signed"
 )
 
-// TestDeviceFetchesNoTiles: a device asks the relay for the bundle, and nobody for anything else,
-// though it was away, or a relay hands out what makes it look so; only who names the log on the
-// command line asks it for tiles.
+// TestDeviceFetchesNoTiles: a device asks the relay for the bundle, and nobody for
+// anything else, though it was away, or a relay hands out what makes it look so; only who
+// names the log on the command line asks it for tiles.
 func TestDeviceFetchesNoTiles(t *testing.T) {
 	trio := loggedtest.New(t, "")
 	log := tlogtest.New(t, "log.example/starling")

@@ -192,7 +192,8 @@ func writeMade(e *env, o deploy.InitOptions, made *deploy.Made) error {
 	return err
 }
 
-// writeOuter says what is public of a party that nobody joins, where it goes, and what comes next.
+// writeOuter says what is public of a party that nobody joins, where it goes, and what
+// comes next.
 func writeOuter(e *env, o deploy.InitOptions, made *deploy.Made) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-12s %s\n", o.Role, made.Config)

@@ -7,8 +7,8 @@ import (
 	"github.com/starling-agg/starling/aggregator/status"
 )
 
-// TestRateIsTold: status has a task's last comparison and the batches that are held, and doctor
-// a fault where it is not as expected.
+// TestRateIsTold: status has a task's last comparison and the batches that are held, and
+// doctor a fault where it is not as expected.
 func TestRateIsTold(t *testing.T) {
 	devices := uint64(70)
 	for _, c := range []struct {

@@ -63,10 +63,10 @@ var patient = map[string]string{
 // wants the exit code N; `wait-for CONFIG...` waits until the parties are ready;
 // `free-ports NAME...` sets variables to addresses; `fill FILE...` puts variables into
 // files; `decide DIR RECIPE ROUND` charges a device's ledger; `flip FILE` and `cut FILE`
-// change the last bit and drop the last byte of a file. `deployment [--relay | --owned] DIR` makes
-// a deployment, `certificates DIR` certificates; `wait-metrics CONFIG REGEXP` and
-// `wait-status CONFIG REGEXP` wait until what a party shows matches, and `begin MANIFEST` until
-// its epoch has begun.
+// change the last bit and drop the last byte of a file. `deployment [--relay | --owned]
+// DIR` makes a deployment, `certificates DIR` certificates; `wait-metrics CONFIG REGEXP`
+// and `wait-status CONFIG REGEXP` wait until what a party shows matches, and `begin
+// MANIFEST` until its epoch has begun.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("testdata", "script", "*.txt"))
 	if err != nil {

@@ -65,8 +65,8 @@ var ErrFollower = errors.New("logged: what was remembered of the log cannot be r
 const (
 	memoryFile = "memory"
 	knownFile  = "known"
-	// Two signed checkpoints each: of a fork that is proved, and of what whoever handed the bundle
-	// out may have made look like one.
+	// Two signed checkpoints each: of a fork that is proved, and of what whoever handed the
+	// bundle out may have made look like one.
 	forkFile  = "fork"
 	doubtFile = "doubt"
 

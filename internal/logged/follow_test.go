@@ -282,8 +282,9 @@ func TestFollowOrigin(t *testing.T) {
 	}
 }
 
-// TestFollowKeepsProof: a bundle whose proof somebody on the way has changed is no evidence, and
-// does not stand in the place of a fork that the log's own signatures prove.
+// TestFollowKeepsProof: a bundle whose proof somebody on the way has changed is no
+// evidence, and does not stand in the place of a fork that the log's own signatures
+// prove.
 func TestFollowKeepsProof(t *testing.T) {
 	w := follow(t)
 	f := w.open()

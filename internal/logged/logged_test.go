@@ -251,9 +251,9 @@ func later(t *testing.T, x *loggedtest.Trio) map[string]tlog.Entry {
 	}
 }
 
-// TestLater: what a later version knows is skipped, and stands in nobody's way: what is known
-// beside it holds, a second one is refused as ever, and so is what nobody signed where that can
-// be seen.
+// TestLater: what a later version knows is skipped, and stands in nobody's way: what is
+// known beside it holds, a second one is refused as ever, and so is what nobody signed
+// where that can be seen.
 func TestLater(t *testing.T) {
 	x := loggedtest.New(t, "")
 	j := judge(t, x)

@@ -523,8 +523,8 @@ func (w *world) begins() {
 	w.write("manifests/issuing.manifest", string(b))
 }
 
-// epochEnds plays at issuers, attester and what gives out tokens, which are stopped, that all rounds of the epoch
-// are over, and two days; and at the devices.
+// epochEnds plays at issuers, attester and what gives out tokens, which are stopped, that
+// all rounds of the epoch are over, and two days; and at the devices.
 func (w *world) epochEnds() {
 	w.t.Helper()
 	late := w.epochBegin.Add(3*w.recipe.ServerKeys.Epoch() + 49*time.Hour)

@@ -585,8 +585,9 @@ func (w *world) full(d databases, what string) {
 	upload(4)
 }
 
-// TestReplicaLacksKey: a leader's replica that was cut off for a while claims reports sealed to
-// a key that the other offers since then. It refuses none of them: who has the key takes them.
+// TestReplicaLacksKey: a leader's replica that was cut off for a while claims reports
+// sealed to a key that the other offers since then. It refuses none of them: who has the
+// key takes them.
 func TestReplicaLacksKey(t *testing.T) {
 	cfg := config{seed: 1, mode: dap.TimeInterval, min: 3, segment: 4, patience: -1, rotate: true, leaders: 2}
 	away := 0

@@ -101,9 +101,9 @@ func Allowed(t *task.Task, sel store.Selection, now time.Time, skew time.Duratio
 
 // Once draws noise, and closes the batch with the answer in one transaction; a resource
 // that was answered before gets the same bytes again and nothing is drawn. Errors are the
-// store's: ErrMismatch, ErrTooSmall and ErrOverlap mean that nothing was closed, and so do
-// [Allowed]'s, [*Held], [*Uncounted], [*datakey.GoneError], [*datakey.AheadError] and, where noise is
-// correlated, a [*correlated.OrderError].
+// store's: ErrMismatch, ErrTooSmall and ErrOverlap mean that nothing was closed, and so
+// do [Allowed]'s, [*Held], [*Uncounted], [*datakey.GoneError], [*datakey.AheadError] and,
+// where noise is correlated, a [*correlated.OrderError].
 //
 // Step 12 of one report: from a batch that no commit can enter any more, to a noised
 // share sealed to the collector.

@@ -49,9 +49,10 @@ type Spending interface {
 // domainMark is in docs/registry.md.
 const domainMark = "starling spent mark v1"
 
-// Marks is what an engine that has a row for each keeps beside the marks of a round, so that
-// none is lost, and no row changed, without being found out: how many there are, and the XOR of a hash of each.
-// It is against accidents: whoever can write rows can write this.
+// Marks is what an engine that has a row for each keeps beside the marks of a round, so
+// that none is lost, and no row changed, without being found out: how many there are, and
+// the XOR of a hash of each. It is against accidents: whoever can write rows can write
+// this.
 type Marks struct {
 	Count uint64
 	Sum   [32]byte

@@ -34,8 +34,8 @@ func ReadCount(dir disk.FS, epoch uint32) (n uint64, kept bool, err error) {
 	return n, true, nil
 }
 
-// KeepCount writes down how many there were of an epoch, before its register goes. A count that is
-// there stays.
+// KeepCount writes down how many there were of an epoch, before its register goes. A
+// count that is there stays.
 func KeepCount(dir disk.FS, epoch uint32, count func() (uint64, error)) error {
 	if _, kept, err := ReadCount(dir, epoch); kept || err != nil {
 		return err

@@ -48,8 +48,8 @@ func (x *Registers) Close() error {
 	return errors.Join(errs...)
 }
 
-// Enter enters a name in the register of an epoch, durably, unless it is there or as many are as
-// may be: then entered is false, and true of one that was there.
+// Enter enters a name in the register of an epoch, durably, unless it is there or as many
+// are as may be: then entered is false, and true of one that was there.
 func (x *Registers) Enter(ctx context.Context, epoch uint32, name [32]byte, most uint64) (repeated, entered bool, err error) {
 	r, err := x.of(epoch)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/starling-agg/starling/internal/disk/disktest"
 )
 
-// TestEnterOfOneWhoLeaves: an order whose sender goes before it is on the disk was not answered,
-// and is entered when it comes again, so that a start counts it too.
+// TestEnterOfOneWhoLeaves: an order whose sender goes before it is on the disk was not
+// answered, and is entered when it comes again, so that a start counts it too.
 func TestEnterOfOneWhoLeaves(t *testing.T) {
 	fsys := disktest.NewMem(1)
 	open := func() *Registers { return NewRegisters(fsys, ".test", nil) }

@@ -116,7 +116,8 @@ func (s *Store) LookAtMarks(ctx context.Context, objects payload.Store, party st
 		return s.older("a restore of it was declared that it knows nothing of: %s is there, and the database is of epoch %d", last, now.epoch)
 	}
 	m.prefix, m.base = prefixOf(now.epoch), now.base
-	// A mark is put after the commit that it speaks of: they are read first, and then the database.
+	// A mark is put after the commit that it speaks of: they are read first, and then the
+	// database.
 	age, err := m.last(ctx, m.prefix+"ages/")
 	if err != nil {
 		return err

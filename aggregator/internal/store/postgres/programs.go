@@ -18,9 +18,9 @@ const programsSince = 5
 // noteProgram says of which version this program is, in the row of its replica, which this
 // transaction has written before. It fails where the schema takes newer ones alone.
 //
-// A migration that takes something away asks who lives (freed). A replica whose row it does not
-// see writes that row afterwards, or has waited with it until the migration was committed;
-// and reads the version here after that.
+// A migration that takes something away asks who lives (freed). A replica whose row it
+// does not see writes that row afterwards, or has waited with it until the migration was
+// committed; and reads the version here after that.
 func (v *Vault) noteProgram(tx *pgdb.Tx, life string) error {
 	version, err := tx.Version()
 	if err != nil || version.Number < programsSince {

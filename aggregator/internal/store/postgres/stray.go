@@ -156,8 +156,8 @@ func giveUp(tx *pgdb.Tx, old [][]byte) error {
 // again.
 var errBuried = fmt.Errorf("%w: the object was given up before a row named it", segment.ErrBusy)
 
-// buriedAlready fails where an object of object storage, which the transaction has just given its
-// row, is to be deleted.
+// buriedAlready fails where an object of object storage, which the transaction has just
+// given its row, is to be deleted.
 func buriedAlready(tx *pgdb.Tx, object string) error {
 	var one int
 	found, err := tx.One("buried-object", []any{object}, &one)

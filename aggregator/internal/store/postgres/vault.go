@@ -317,8 +317,8 @@ func lives(tx *pgdb.Tx, life string) error {
 	return err
 }
 
-// Lives is [store.ErrCutOff] where the life of a replica has ended. Empty is that of work which
-// used no key of others.
+// Lives is [store.ErrCutOff] where the life of a replica has ended. Empty is that of work
+// which used no key of others.
 func (s *Store) Lives(ctx context.Context, life string) error {
 	if life == "" {
 		return nil

@@ -227,9 +227,9 @@ func (b *openRuns) follow(at step) {
 	}
 }
 
-// flights are the commits under way, or the lists of marks. Their ids are neither in a run nor free: a commit
-// that has one of them waits for the end of the other. So two commits of one task go side
-// by side unless they have a report in common.
+// flights are the commits under way, or the lists of marks. Their ids are neither in a
+// run nor free: a commit that has one of them waits for the end of the other. So two
+// commits of one task go side by side unless they have a report in common.
 type flights struct {
 	mu    sync.Mutex
 	tasks map[int64][]*flight

@@ -32,9 +32,9 @@ func (q *queue) requests() (n int) {
 	return n
 }
 
-// most is how many of the requests that wait have tokens of one round, or need none: as many
-// devices at least, where each has one token a round. At the turn of a round the same may have come with
-// one of either.
+// most is how many of the requests that wait have tokens of one round, or need none: as
+// many devices at least, where each has one token a round. At the turn of a round the
+// same may have come with one of either.
 func (q *queue) most() (most uint64) {
 	of := make(map[uint64]uint64, 2)
 	for _, h := range q.held {

@@ -22,7 +22,8 @@ const (
 // route.
 type Route struct{ Target, Path, Media string }
 
-// A Group counts the requests for one route in a round with tokens of one round, covers included.
+// A Group counts the requests for one route in a round with tokens of one round, covers
+// included.
 type Group struct {
 	Route Route
 	// Of is the round of the tokens by which all of them were let in; zero where the task asks
