@@ -37,7 +37,8 @@
 //	                   tlog  logserver  witness: the log in which all see the same recipes and keys;
 //	                   visit  issuer  attester  mint: how a device comes to its credentials
 //	                   and to the gateway's tokens;
-//	                   internal/p256: the group of credentials and tokens
+//	                   internal/p256: the group of credentials and tokens; internal/orders: what
+//	                   issuer and mint answer, each once
 //	recipe             the six choices, canonical bytes, validation; account computes the
 //	                   guarantee, plan works backwards from it
 //	dap                taskprov  daptest; DAP drafts 18 and 19: wire messages, HPKE strings,
