@@ -31,12 +31,26 @@ var plan = daptest.Plan{
 		"TestLeaderWithoutACommonKey": 1,
 		"TestConformanceTable":        0,
 		"TestWrongKeyIDHoldsTask":     0,
-		// Of files and of visits, whatever the messages are.
+		// Of files, credentials and visits, whatever the messages are.
 		"TestBitFlips":                    0,
 		"TestDamageMatrix":                0,
 		"TestKilledFirstStart":            0,
 		"TestKilledRestore":               0,
 		"TestVisitsAreNotLinkedToReports": 0,
+		"TestBackupUnderWork":             0,
+		"TestCollectionsAheadHideNoOther": 0,
+		"TestCrashAtEveryFailpoint":       0,
+		"TestCredentialRefused":           0,
+		"TestCredentialSurvivesCrashes":   0,
+		"TestDamagedDatabaseLog":          0,
+		"TestDamagedMarks":                0,
+		"TestDamagedRunIsMended":          0,
+		"TestDataKeyLost":                 0,
+		"TestDiskOverwhelmed":             0,
+		"TestFullDisk":                    0,
+		"TestGivenUpCrash":                0,
+		"TestRestore":                     0,
+		"TestRoundsCrash":                 0,
 	},
 }
 

@@ -14,6 +14,7 @@ import csv
 import hashlib
 import importlib.metadata
 import math
+import multiprocessing
 import random
 import signal
 import sys
@@ -130,8 +131,10 @@ def main():
         rows.sort(key=lambda r: hashlib.sha256((a.pick + repr(sorted(r.items()))).encode()).digest())
         rows = rows[: a.most]
         bad = 0
-        for row in rows:
-            for name, got in zip(("lower", "upper"), answer(row)):
+        with multiprocessing.Pool() as pool:
+            answers = pool.map(answer, rows, chunksize=1)
+        for row, bounds in zip(rows, answers):
+            for name, got in zip(("lower", "upper"), bounds):
                 want = row[name]
                 if fmt(got) == "" and want == "":
                     continue
