@@ -17,6 +17,9 @@
 // and for sigma^2 = a/b it has the denominator 2a: one machine word, where the paper's
 // choice needs four.
 //
+// A [DiscreteLaplaceShare] is one user's part of such noise, for sums in which the users
+// themselves hide each other.
+//
 // Bits come from crypto/rand, or from a [Key] that is 32 bytes of it: noise that must not
 // change when a server's files are put back is a function of the key and of what it
 // covers. Public calls take no other randomness; package noisetest has derandomised twins

@@ -54,6 +54,13 @@ func (k *Key) Sample(s Sampler, dst []int64, parts ...[]byte) {
 			s = &c
 		}
 		s.Sample(dst)
+	case *DiscreteLaplaceShare:
+		if s.whole.src == rand.Reader {
+			c := *s
+			c.whole.src = stream
+			s = &c
+		}
+		s.Sample(dst)
 	case Zero:
 		s.Sample(dst)
 	default:

@@ -136,7 +136,7 @@ func TestSources(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string][]string{
-		"gaussian.go": {"rand.Reader"}, "laplace.go": {"rand.Reader"}, "keyed.go": {"stream", "stream"}, "noise.go": {"r", "r"},
+		"gaussian.go": {"rand.Reader"}, "laplace.go": {"rand.Reader"}, "keyed.go": {"stream", "stream", "stream"}, "noise.go": {"r", "r", "r"},
 	}
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {

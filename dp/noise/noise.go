@@ -17,8 +17,8 @@ const (
 	MaxGaussianVariance = 1 << 62
 )
 
-// A Sampler draws integer noise of mean zero: a *DiscreteGaussian, a *DiscreteLaplace or
-// Zero.
+// A Sampler draws integer noise of mean zero: a *DiscreteGaussian, a *DiscreteLaplace, a
+// *DiscreteLaplaceShare or Zero.
 type Sampler interface {
 	// Sample fills dst with independent draws.
 	Sample(dst []int64)
@@ -100,6 +100,10 @@ func init() {
 		case *DiscreteLaplace:
 			c := *s
 			c.src = r
+			return &c
+		case *DiscreteLaplaceShare:
+			c := *s
+			c.whole.src = r
 			return &c
 		}
 		panic(fmt.Sprintf("noise: internal error: no twin for %T", sampler))

@@ -21,3 +21,9 @@ func DiscreteGaussian(g *noise.DiscreteGaussian, seed [32]byte) *noise.DiscreteG
 func DiscreteLaplace(l *noise.DiscreteLaplace, seed [32]byte) *noise.DiscreteLaplace {
 	return twin.WithSource(l, rand.NewChaCha8(seed)).(*noise.DiscreteLaplace)
 }
+
+// DiscreteLaplaceShare returns a copy of l whose draws are determined by seed. Unlike l it
+// is not for concurrent use.
+func DiscreteLaplaceShare(l *noise.DiscreteLaplaceShare, seed [32]byte) *noise.DiscreteLaplaceShare {
+	return twin.WithSource(l, rand.NewChaCha8(seed)).(*noise.DiscreteLaplaceShare)
+}

@@ -4,6 +4,6 @@ package twin
 
 import "io"
 
-// WithSource returns a copy of a *noise.DiscreteGaussian or *noise.DiscreteLaplace that
-// reads its bits from r. Package noise sets it.
+// WithSource returns a copy of a *noise.DiscreteGaussian, *noise.DiscreteLaplace or
+// *noise.DiscreteLaplaceShare that reads its bits from r. Package noise sets it.
 var WithSource func(sampler any, r io.Reader) any
