@@ -32,7 +32,7 @@ var floors = [][]string{
 	{"recipe", "internal/exchange", "internal/releases", "internal/uploads"},
 	{"internal/logged"},
 	{"aggregator"},
-	{"client", "collector"},
+	{"client", "collector", "shuffle"},
 	{"deploy"},
 	{"lab", "figures"},
 	{"cmd", "test"},
@@ -69,9 +69,9 @@ var bans = []struct {
 	except []string
 	why    string
 }{
-	{[]string{"vdaf", "dp", "dap", "recipe"}, []string{"net/http", "database/sql", "os/exec"}, nil,
+	{[]string{"vdaf", "dp", "dap", "recipe", "shuffle/cloak"}, []string{"net/http", "database/sql", "os/exec"}, nil,
 		"pure: what is proved about them must not depend on a network, a database or a process"},
-	{[]string{"vdaf", "dp"}, []string{"log", "log/slog"}, nil,
+	{[]string{"vdaf", "dp", "shuffle/cloak"}, []string{"log", "log/slog"}, nil,
 		"pure: code that handles shares and noise has no way to print them"},
 	{[]string{"client"}, []string{"dp/accountant", "dp/amplify", "dp/calculator", "recipe/account"}, nil,
 		"a device takes what a prover says of a recipe, and ships no accountant that it does not ask"},
@@ -90,6 +90,8 @@ var bans = []struct {
 		"a database that others can reach is one engine of the aggregator's store, which its services open and its owner migrates, and no party's else"},
 	{[]string{"client", "collector", "anonymity", "recipe", "dap", "aggregator"}, []string{"github.com/coreos", "github.com/go-jose", "golang.org/x/oauth2"}, []string{"anonymity/attester"},
 		"who a person is, by an identity provider, is the attester's business alone"},
+	{[]string{"shuffle"}, []string{"aggregator", "client", "collector", "recipe", "dap", "vdaf", "anonymity"}, nil,
+		"the shuffled path is another than that of two servers, and shares the mathematics with it alone"},
 	{[]string{"aggregator"}, []string{"client", "collector"}, nil,
 		"who must not make or open reports in the clear cannot call the code that does"},
 	{[]string{"anonymity"}, []string{"dap", "vdaf", "dp", "recipe", "aggregator", "client", "collector"}, nil,
@@ -376,7 +378,7 @@ func TestProductCode(t *testing.T) {
 			if within(p.name(), []string{"cmd"}) {
 				continue
 			}
-			pure := within(p.name(), []string{"vdaf", "dp", "dap", "recipe", "anonymity/arc", "anonymity/voprf"})
+			pure := within(p.name(), []string{"vdaf", "dp", "dap", "recipe", "anonymity/arc", "anonymity/voprf", "shuffle/cloak"})
 			ast.Inspect(file, func(n ast.Node) bool {
 				if call, ok := n.(*ast.CallExpr); ok && within(p.name(), []string{"aggregator"}) && len(call.Args) == 1 {
 					if method, ok := call.Fun.(*ast.SelectorExpr); ok && method.Sel.Name == "Sample" {

@@ -25,6 +25,7 @@
 //	                   client/logbook: what a device takes from the transparency log;
 //	                   client/credentials: visits to the attester, and what came of them;
 //	                   clienttest  collectortest
+//	shuffle            cloak: sums of messages that a shuffler mixes
 //	internal/exchange  one DAP request and its answer, as client and collector make it
 //	internal/uploads   what a gateway must know of DAP uploads, which it cannot parse
 //	internal/logged    what entries of the transparency log say, and who may say it

@@ -82,7 +82,7 @@ func behind(f *types.Func, interfaces []*types.Interface) bool {
 // offered are the packages that outsiders import, or read what they print (doc.go): there
 // a name needs no use of ours.
 var offered = []string{"client", "collector", "recipe", "dap", "vdaf", "dp", "signed", "sealed", "anonymity/ohttp", "anonymity/arc", "anonymity/voprf", "anonymity/tlog",
-	"aggregator/status", "deploy"}
+	"shuffle/cloak", "aggregator/status", "deploy"}
 
 // kept are exported names without a use of ours outside of their package, by package and
 // name, each with the reason for which it is exported.

@@ -1,0 +1,155 @@
+package cloak
+
+import (
+	"crypto/rand"
+	"fmt"
+	"io"
+	"math"
+	"math/bits"
+
+	"github.com/starling-agg/starling/dp/noise"
+	"github.com/starling-agg/starling/internal/outward"
+)
+
+// Limits of Options.
+const (
+	maxUsers     = 1 << 32
+	maxPrecision = 1 << 32
+	maxEntries   = 1 << 20
+	maxEpsilon   = 20
+	minDelta     = 1e-30
+	// maxModulus leaves room for the sum of two residues in 63 bits.
+	maxModulus = 1 << 62
+	// maxMessages ends the search for parameters.
+	maxMessages = 512
+)
+
+// Options are what a protocol is to compute and to guarantee.
+type Options struct {
+	// Users is n, how many users send messages: 2 to 2^32. Required.
+	Users uint64
+	// Honest is how many of them are sure to follow the protocol and to tell nobody what
+	// they draw: 2 to Users. Users if zero.
+	Honest uint64
+	// Precision is k: values are rounded at random to multiples of 1/k, without a bias. 1
+	// to 2^32. Required.
+	Precision uint64
+	// Entries is how many sums are computed, each of one value of every user: 1 to 2^20,
+	// 1 if zero. Epsilon and Delta are for all of them together, where every value of a
+	// user may change.
+	Entries int
+	// Epsilon and Delta are the guarantee: above 0 and at most 20, and 10^-30 to below 1.
+	// Required.
+	Epsilon, Delta float64
+}
+
+// A RangeError says which option or argument is outside its range.
+type RangeError struct {
+	Parameter string
+	Value     float64
+	Want      string
+}
+
+func (e *RangeError) Error() string {
+	return fmt.Sprintf("cloak: %s is %v, want %s", e.Parameter, e.Value, e.Want)
+}
+
+func (o *Options) setDefaults() {
+	if o.Honest == 0 {
+		o.Honest = o.Users
+	}
+	if o.Entries == 0 {
+		o.Entries = 1
+	}
+}
+
+// Validate returns a *RangeError if a field is outside its range.
+func (o Options) Validate() error {
+	o.setDefaults()
+	switch {
+	case o.Users < 2 || o.Users > maxUsers:
+		return &RangeError{"the number of users", float64(o.Users), "2 to 2^32"}
+	case o.Honest < 2 || o.Honest > o.Users:
+		return &RangeError{"the number of honest users", float64(o.Honest), "2 to the number of users"}
+	case o.Precision < 1 || o.Precision > maxPrecision:
+		return &RangeError{"the precision", float64(o.Precision), "1 to 2^32"}
+	case o.Entries < 1 || o.Entries > maxEntries:
+		return &RangeError{"the number of entries", float64(o.Entries), "1 to 2^20"}
+	case !(o.Epsilon > 0 && o.Epsilon <= maxEpsilon):
+		return &RangeError{"epsilon", o.Epsilon, "above 0, at most 20"}
+	case !(o.Delta >= minDelta && o.Delta < 1):
+		return &RangeError{"delta", o.Delta, "10^-30 to below 1"}
+	}
+	if hi, lo := bits.Mul64(o.Users, 3*o.Precision); hi != 0 || lo >= maxModulus {
+		return &RangeError{"users times precision", float64(o.Users) * float64(o.Precision), "at most 2^62/3"}
+	}
+	return nil
+}
+
+// share is a part of epsilon or delta for each entry, by composition.
+func (o *Options) share(x float64) float64 {
+	if o.Entries == 1 {
+		return x
+	}
+	return outward.Down(x / float64(o.Entries))
+}
+
+// scale is a fraction t/s that is at least factor k d/epsilon, and hardly more: the scale
+// of noise that hides factor^-1 of epsilon of all entries together.
+func (o *Options) scale(factor uint64) (t, s uint64, err error) {
+	hi, k := bits.Mul64(factor*o.Precision, uint64(o.Entries))
+	shift := min(60-bits.Len64(k), 52)
+	if hi == 0 && shift >= 0 {
+		s = uint64(math.Ldexp(o.Epsilon, shift))
+	}
+	if s == 0 || k<<shift/s >= noise.MaxLaplaceScale {
+		return 0, 0, &RangeError{"the scale of the noise", float64(factor*o.Precision) * float64(o.Entries) / o.Epsilon, "at most 2^40"}
+	}
+	return k << shift, s, nil
+}
+
+// Params are the public parameters of one protocol, which all users and the analyzer
+// share. Only the constructors make them. They are safe for concurrent use.
+type Params struct {
+	users, precision, modulus uint64
+	entries, messages         int
+
+	// Users add noise with probability rate 2^-64 each, or always where rate is 0.
+	noise noise.Sampler
+	rate  uint64
+	src   io.Reader
+}
+
+// newParams has no noise and no modulus yet.
+func newParams(o Options) *Params {
+	return &Params{users: o.Users, precision: o.Precision, entries: o.Entries, noise: noise.Zero{}, src: rand.Reader}
+}
+
+// reach is n k, the largest sum of an entry in units of 1/k.
+func (p *Params) reach() uint64 { return p.users * p.precision }
+
+// roomy is the least odd modulus that algorithm 2 can read: above 3 n k.
+func (p *Params) roomy() uint64 { return (3*p.reach() + 1) | 1 }
+
+// Messages is m, how many messages a user sends for one entry.
+func (p *Params) Messages() int { return p.messages }
+
+// Modulus is N, which is odd and above 3 n k; residues are below it.
+func (p *Params) Modulus() uint64 { return p.modulus }
+
+// RMS bounds the root of the mean squared error of the estimate of one entry's sum: that
+// of noise and rounding, where all users follow the protocol. The sum is between 0 and n.
+func (p *Params) RMS() float64 {
+	rate := 1.0
+	if p.rate != 0 {
+		rate = float64(p.rate) * 0x1p-64
+	}
+	n, k := float64(p.users), float64(p.precision)
+	return outward.Up(math.Sqrt(n*(rate*p.noise.Variance()+0.25)) / k)
+}
+
+// Unlike is the probability that a wrong sum which is uniformly random shows as one:
+// (N-3nk)/N, as sums and their noise are within nk of 0 to nk. See [Estimate].
+func (p *Params) Unlike() float64 {
+	return float64(p.modulus-3*p.reach()) / float64(p.modulus)
+}
