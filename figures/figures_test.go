@@ -22,6 +22,7 @@ import (
 	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/draw"
 	"github.com/starling-agg/starling/lab"
+	"github.com/starling-agg/starling/shuffle/cloak"
 )
 
 // TestDraw draws everything, with a panel where there would be twelve, and reads it back.
@@ -260,7 +261,7 @@ func TestDocs(t *testing.T) {
 	}
 	// The pictures that are quick to draw are those of this code.
 	dir := t.TempDir()
-	quick := []string{"paper-000-examples", "paper-003-communication", "paper-004-figure-2", "paper-004-table-1"}
+	quick := []string{"paper-000-examples", "paper-001-figure-1", "paper-003-communication", "paper-004-figure-2", "paper-004-table-1"}
 	if _, err := Draw(t.Context(), Options{Dir: dir, Only: quick}); err != nil {
 		t.Fatal(err)
 	}
@@ -279,6 +280,68 @@ func TestDocs(t *testing.T) {
 		}
 		if words(filepath.Join(dir, name+".svg")) != words("../docs/figures/"+name+".svg") {
 			t.Errorf("docs/figures/%s.svg is stale: go run ./cmd/starling figures --out DIR, and copy it", name)
+		}
+	}
+}
+
+// docs/figures.md repeats the table of paper 001, whose growth is the paper's, and quotes
+// it.
+func TestCloaks(t *testing.T) {
+	out, err := cloaks(Options{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile("../docs/figures.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := string(b)
+	type at struct{ name, n string }
+	messages, failure, seen := map[at]float64{}, map[at]float64{}, map[at]float64{}
+	lines, neighbours, names := map[string]string{}, map[string]string{}, []string{}
+	for _, r := range out.rows[1:] {
+		key := at{r[0], r[3]}
+		messages[key], _ = strconv.ParseFloat(r[4], 64)
+		failure[key], _ = strconv.ParseFloat(r[6], 64)
+		seen[key], _ = strconv.ParseFloat(r[7], 64)
+		if !slices.Contains(names, r[0]) {
+			names = append(names, r[0])
+		}
+		neighbours[r[0]] = r[1]
+		if r[3] != "1000" && r[3] != "100000" {
+			lines[r[0]] += fmt.Sprintf(" %s × %s | %s |", grouped(uint64(messages[key])), r[5], draw.Plain(ceiling(failure[key], 3)))
+		}
+	}
+	for _, name := range names {
+		if row := "| " + name + " | " + neighbours[name] + " |" + lines[name]; !strings.Contains(doc, row+"\n") {
+			t.Errorf("docs/figures.md has no row %s", row)
+		}
+	}
+	one, two, modern := "Cloak, theorem 1", "Cloak, theorem 2", "Cloak, modern"
+	for _, s := range []string{
+		fmt.Sprintf("agrees: %.0f at most for any n, %.0f messages more for a hundred times as many users",
+			math.Ceil(failure[at{one, "1000000"}]), messages[at{one, "1000000"}]-messages[at{one, "10000"}]),
+		fmt.Sprintf("%.0f messages in place of %.0f at 10,000 users, and %s in place of %s", messages[at{modern, "10000"}], messages[at{one, "10000"}],
+			ceiling(failure[at{modern, "10000"}], 3), ceiling(failure[at{one, "10000"}], 3)),
+		fmt.Sprintf("with probability %.5f in theorem 1 at 10,000 users", seen[at{one, "10000"}]),
+	} {
+		if !strings.Contains(doc, s) {
+			t.Errorf("docs/figures.md does not say %q", s)
+		}
+	}
+	half, err := cloak.Modern(cloak.Options{Users: 10_000, Honest: 5_000, Precision: cloakPrecision, Epsilon: cloakEpsilon, Delta: cloakDelta})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := fmt.Sprintf("with half of 10,000 it still takes %d messages, and its error is %.2f", half.Messages(), half.RMS()); !strings.Contains(doc, s) {
+		t.Errorf("docs/figures.md does not say %q", s)
+	}
+	for _, n := range []string{"100", "1000", "10000", "100000", "1000000"} {
+		if k := (at{modern, n}); seen[k] > 1e-8 || messages[k] > messages[at{"Cloak, modern, published count", n}] || failure[k] > 1.5 {
+			t.Errorf("modern at %s users: %v messages, error %v", n, messages[k], failure[k])
+		}
+		if k := (at{two, n}); failure[k] > 1e-3 || math.Abs(messages[k]-messages[at{one, n}]) > 1 {
+			t.Errorf("theorem 2 at %s users: %v messages, error %v", n, messages[k], failure[k])
 		}
 	}
 }
