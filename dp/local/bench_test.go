@@ -40,11 +40,22 @@ func BenchmarkProjective(b *testing.B) {
 	})
 }
 
+// For ten groups and eight values: the device looks up one row, the server ten.
 func BenchmarkQuestion(b *testing.B) {
-	q := must(NewQuestion(10, 4, .3))(b)
-	for b.Loop() {
-		if _, err := q.Randomize([32]byte{}, 3, 2); err != nil {
-			b.Fatal(err)
+	q := must(NewQuestion(10, 4, 1))(b)
+	b.Run("randomize", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := q.Randomize(Query{}, 3, 2); err != nil {
+				b.Fatal(err)
+			}
 		}
-	}
+	})
+	b.Run("add", func(b *testing.B) {
+		sum := q.NewSum()
+		for b.Loop() {
+			if err := q.Add(sum, Query{}, 5); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 }

@@ -8,7 +8,8 @@
 //     bits.
 //   - [Gaussian]: a clipped vector with discrete Gaussian noise, with or without a random
 //     projection before it.
-//   - [Question] and [RandomGroup]: sums of values by secret group (paper 002).
+//   - [Question] and [RandomGroup]: sums of values by secret group (paper 002), and sizes
+//     and means of the groups. [PlanGroups] chooses; docs/proofs/groups.md has the proofs.
 //
 // For example, a yes or no with epsilon 1, asked of many:
 //
@@ -39,12 +40,12 @@
 // the side that protects more, and a draw is a comparison of 64 bits of crypto/rand with
 // it; uniform integers come by rejection. Estimators use the rounded probabilities.
 // Answers are computed without branches or addresses that depend on the value. The number
-// of repeated draws may show; it is as likely for all values of Response, Question and
-// RandomGroup, and for any two values of RAPPOR (but not quite for a value and a dummy of
-// a bounded RAPPOR: 2^-40 at most), and to 2^-40 for all of Projective; and whatever the
-// floating point of Gaussian shows of its vector. Package localtest has derandomised
-// twins. Public tables and projections are drawn from a seed by cSHAKE128 (NIST SP
-// 800-185).
+// of repeated draws may show; it is as likely for all values of Response and RandomGroup,
+// and for any two values of RAPPOR (but not quite for a value and a dummy of a bounded
+// RAPPOR: 2^-40 at most), to 2^-40 for all of Projective, and to m^2/2^63 for all groups
+// of Question; and whatever the floating point of Gaussian shows of its vector. Package
+// localtest has derandomised twins. Rows of queries and projections are public and drawn
+// by cSHAKE128 (NIST SP 800-185).
 //
 // # Estimates
 //

@@ -78,10 +78,10 @@ func FuzzParameters(f *testing.F) {
 					t.Fatalf("answer %d of %d", a, p.Answers())
 				}
 			}
-			if q, err := NewQuestion(k, int(form), lambda); typed(err) && k*int(form) < 1000 {
+			if q, err := NewQuestionLying(k, int(form), lambda); typed(err) && k*int(form) < 1000 {
 				sane("question", q.Epsilon(Replacement))
 				variance("question", q.Variance(.5, 1))
-				if a, err := q.Randomize([32]byte{}, x, int(about)); typed(err) && (a < 0 || a >= 2*int(form)) {
+				if a, err := q.Randomize(Query{}, x, int(about)); typed(err) && (a < 0 || a >= 2*int(form)) {
 					t.Fatalf("column %d", a)
 				}
 			}
@@ -90,6 +90,11 @@ func FuzzParameters(f *testing.F) {
 				variance("randomized group", g.Variance(.5, 1))
 				_, _, err := g.Randomize(x, int(about))
 				typed(err)
+			}
+		}
+		if plans, err := PlanGroups(GroupOptions{Groups: k, Largest: int(form), Epsilon: e, Most: lambda}); typed(err) {
+			for _, p := range plans {
+				variance(p.Scheme.String(), p.Alpha)
 			}
 		}
 		if l, err := QuestionLie(k, e); typed(err) && !(l > 0 && l < 1) {

@@ -1,17 +1,10 @@
 package local
 
-import (
-	"io"
-	"math"
-	"slices"
+import "math"
 
-	"github.com/starling-agg/starling/internal/outward"
-)
-
-// Question & answer and the randomized group (paper 002, multi-group aggregation): each
-// device is in one secret group and holds a value from +-1..+-m; the sums of the values
-// by group are wanted. Both are for settings where no one is trusted: with secure
-// aggregation and central noise the error is far smaller.
+// Paper 002: a device has a group of k, secret, and a value from +-1..+-m; the sums of
+// the values by group are wanted. Both schemes are for settings where no one is trusted:
+// with secure aggregation and central noise the error is far smaller.
 
 const (
 	maxGroups    = 1 << 16
@@ -42,6 +35,23 @@ func checkMember(group, value, groups, m int) error {
 	return nil
 }
 
+func checkBetween(least, most float64) error {
+	if !(least >= 0 && least <= 1) {
+		return parameter("least probability of a value", least, "0 to 1")
+	}
+	if !(most >= least && most <= 1) {
+		return parameter("largest probability of a value", most, "from the least to 1")
+	}
+	return nil
+}
+
+func checkMeanSquare(meanSquare float64, m int) error {
+	if !(meanSquare >= 1 && meanSquare <= float64(m)*float64(m)) {
+		return parameter("mean square of the values", meanSquare, "1 to the square of the largest value")
+	}
+	return nil
+}
+
 // indexOf maps -m..-1, 1..m to 0..2m-1; valueAt is its inverse.
 func indexOf(value, m int) uint64 {
 	return uint64(value+m) - uint64(int64(value)>>63&1^1)
@@ -52,117 +62,6 @@ func valueAt(index uint64, m int) int {
 	return v + 1 - int(uint64(int64(v)>>63)&1)
 }
 
-// QuestionLie returns the least probability lambda of a lie at which question & answer
-// hides the group to epsilon, whatever the distributions of the values:
-// (2m-1)/(2m-1+e^epsilon). It then is epsilon-LDP for group and value together.
-func QuestionLie(m int, epsilon float64) (float64, error) {
-	return QuestionLieBetween(m, epsilon, 0, 1)
-}
-
-// QuestionLieBetween is QuestionLie where each value has a probability from least to most
-// in every group: with D = most - least e^epsilon it is (2m-1)D/(2mD+e^epsilon-1), and 0
-// if D <= 0. (Paper 002 drops a parenthesis here.)
-func QuestionLieBetween(m int, epsilon, least, most float64) (float64, error) {
-	if err := checkGroups(2, m); err != nil {
-		return 0, err
-	}
-	if err := checkEpsilon(epsilon); err != nil {
-		return 0, err
-	}
-	if !(least >= 0 && least <= 1) {
-		return 0, parameter("least probability of a value", least, "0 to 1")
-	}
-	if !(most >= least && most <= 1) {
-		return 0, parameter("largest probability of a value", most, "from the least to 1")
-	}
-	d := most - least*math.Exp(epsilon)
-	if d <= 0 {
-		return 0, nil
-	}
-	d, v := outward.Up(d), float64(2*m)
-	return (v - 1) * d / (v*d + math.Expm1(epsilon)), nil
-}
-
-// A Question is question & answer: the server (or a public seed) deals each device a
-// table with a row for each group, a permutation of the 2m values; the device names the
-// column in which its group's row holds its value, or a lie. It is safe for concurrent
-// use.
-type Question struct {
-	groups, m int
-	response  *Response
-}
-
-// NewQuestion returns question & answer for the number of groups, values +-1..+-m and the
-// probability lambda of a lie, at least 0 and below (2m-1)/(2m).
-func NewQuestion(groups, m int, lambda float64) (*Question, error) {
-	if err := checkGroups(groups, m); err != nil {
-		return nil, err
-	}
-	r, err := NewResponseLying(2*m, lambda)
-	if err != nil {
-		return nil, err
-	}
-	return &Question{groups, m, r}, nil
-}
-
-// Table is the question to one device: Rows of 2m values each.
-type Table [][]int
-
-// Table deals the table of a seed, which is public and differs between devices and
-// collections: a uniform permutation of the values for each group, by Fisher and Yates
-// with rejection from cSHAKE128 of the seed, with the customization "starling question
-// table". Privacy does not depend on the seed; that the estimates are as stated does.
-func (q *Question) Table(seed [32]byte) Table {
-	s := newSource(expand(tableDomain, seed), 2*q.m*q.groups)
-	t := make(Table, q.groups)
-	for g := range t {
-		row := make([]int, 2*q.m)
-		for i := range row {
-			j := int(s.uniform(uint64(i + 1)))
-			row[i] = row[j]
-			row[j] = valueAt(uint64(i), q.m)
-		}
-		t[g] = row
-	}
-	return t
-}
-
-// Randomize returns the answer, a column 0..2m-1, of a device of this group with this
-// value, to the table of the seed.
-func (q *Question) Randomize(seed [32]byte, group, value int) (int, error) {
-	if err := checkMember(group, value, q.groups, q.m); err != nil {
-		return 0, err
-	}
-	s := newSource(q.response.src, 2)
-	defer s.wipe()
-	said := valueAt(q.response.answer(s, indexOf(value, q.m)), q.m)
-	column := uint64(0)
-	for g, row := range q.Table(seed) {
-		for a, v := range row {
-			column |= uint64(a) & -(equal(uint64(v), uint64(said)) & equal(uint64(g), uint64(group)))
-		}
-	}
-	return int(column), nil
-}
-
-// scale is c = (2m-1)/(2m-2m lambda-1), one over the difference of truth and lie.
-func (q *Question) scale() float64 {
-	_, _, gap := q.response.rates()
-	return 1 / gap
-}
-
-// Epsilon returns a local epsilon for group and value together, rounded up; that of the
-// randomized response inside. For deletion the reference is a uniform column.
-func (q *Question) Epsilon(about Relation) float64 { return q.response.Epsilon(about) }
-
-// Variance returns the variance that each report adds to an estimated sum if held is the
-// fraction of devices in that group and meanSquare is E v^2 over them.
-func (q *Question) Variance(held, meanSquare float64) float64 {
-	c := q.scale()
-	own := c*c*q.response.secondMoment(q.m, meanSquare) - meanSquare
-	return held*own + (1-held)*c*c*meanSquareOf(q.m)
-}
-
 // meanSquareOf is the mean of v^2 over +-1..+-m.
 func meanSquareOf(m int) float64 { f := float64(m); return (f + 1) * (2*f + 1) / 6 }
 
@@ -170,102 +69,6 @@ func meanSquareOf(m int) float64 { f := float64(m); return (f + 1) * (2*f + 1) /
 func (r *Response) secondMoment(m int, meanSquare float64) float64 {
 	l, v := r.lie.float(), float64(2*m)
 	return r.lie.not()*meanSquare + l*(v*meanSquareOf(m)-meanSquare)/(v-1)
-}
-
-// A GroupSum adds up answers. The zero value is not ready; Question and RandomGroup make
-// it.
-type GroupSum struct {
-	values []int64 // by group
-	n      uint64
-	scale  float64
-	alpha  float64
-}
-
-// NewSum returns an empty sum of answers. meanSquare is E v^2 over all devices, as far as
-// known: it enters the variance of the estimates; (m+1)(2m+1)/6 is that of uniform
-// values.
-func (q *Question) NewSum(meanSquare float64) *GroupSum {
-	return &GroupSum{values: make([]int64, q.groups), scale: q.scale(),
-		alpha: QuestionAlpha(q.m, q.groups, q.response.lie.float(), meanSquare)}
-}
-
-// Add counts the answer of the device with this seed.
-func (q *Question) Add(sum *GroupSum, seed [32]byte, column int) error {
-	if column < 0 || column >= 2*q.m {
-		return parameter("column", float64(column), "0 to twice the largest value less one")
-	}
-	for g, row := range q.Table(seed) {
-		sum.values[g] += int64(row[column])
-	}
-	sum.n++
-	return nil
-}
-
-// Estimate returns the sum of the values of each group. The variance is the mean over the
-// groups: n alpha over the number of groups.
-func (s *GroupSum) Estimate() []Estimate {
-	out := make([]Estimate, len(s.values))
-	v := float64(s.n) * s.alpha / float64(len(s.values))
-	for g, x := range s.values {
-		out[g] = Estimate{s.scale * float64(x), v}
-	}
-	return out
-}
-
-// QuestionAlpha is n times the normalised mean square error of question & answer, summed
-// over the groups, for E v^2 = meanSquare:
-//
-//	2m lambda E v^2/(2m-2m lambda-1) + (4m^2-1)(m+1)[(2m-1)(groups-1)+2m lambda]/(6(2m-2m lambda-1)^2)
-func QuestionAlpha(m, groups int, lambda, meanSquare float64) float64 {
-	f, k := float64(m), float64(groups)
-	d := 2*f - 2*f*lambda - 1
-	return 2*f*lambda*meanSquare/d + (4*f*f-1)*(f+1)*((2*f-1)*(k-1)+2*f*lambda)/(6*d*d)
-}
-
-// QuestionEpsilon returns how well question & answer hides the group if a device of group g has the value of index i
-// (-m first) with probability distributions[g][i]: the largest ratio over different groups and any values of
-// (2m(1-lambda)-1) p + lambda, rounded up; +Inf if one is 0.
-func QuestionEpsilon(distributions [][]float64, lambda float64) (float64, error) {
-	values, err := checkDistributions(distributions)
-	if err != nil {
-		return 0, err
-	}
-	if !(lambda >= 0 && lambda < (values-1)/values) {
-		return 0, parameter("probability of a lie", lambda, "0 or more and below (2m-1)/(2m)")
-	}
-	// The answers likeliest and least likely to be a group's, each with the runner-up of
-	// another group.
-	weight := values*(1-lambda) - 1
-	var most, least [2]struct {
-		p     float64
-		group int
-	}
-	least[0].p, least[1].p = math.Inf(1), math.Inf(1)
-	for g, distribution := range distributions {
-		if p := slices.Max(distribution); p > most[0].p {
-			most[1], most[0].p, most[0].group = most[0], p, g
-		} else if p > most[1].p {
-			most[1].p, most[1].group = p, g
-		}
-		if p := slices.Min(distribution); p < least[0].p {
-			least[1], least[0].p, least[0].group = least[0], p, g
-		} else if p < least[1].p {
-			least[1].p, least[1].group = p, g
-		}
-	}
-	worst := 0.0
-	for _, a := range most {
-		for _, b := range least {
-			if a.group == b.group {
-				continue
-			}
-			if weight*b.p+lambda == 0 {
-				return math.Inf(1), nil
-			}
-			worst = max(worst, logUp((weight*a.p+lambda)/(weight*b.p+lambda)))
-		}
-	}
-	return outward.Up(worst), nil
 }
 
 // checkDistributions returns 2m.
@@ -298,135 +101,146 @@ func checkDistributions(distributions [][]float64) (float64, error) {
 	return float64(n), nil
 }
 
-// A RandomGroup reports a group and a value, each of which may be a lie: with probability
-// gamma another group and a uniform value, else its group and the value by randomized
-// response with probability omega of a lie. It is safe for concurrent use.
-type RandomGroup struct {
-	groups, m    int
-	gamma, omega *Response
-	src          io.Reader
+// A GroupSum adds up answers. The zero value is not ready; Question and RandomGroup make
+// it. It is not safe for concurrent use.
+type GroupSum struct {
+	m   int
+	gap float64 // of truth and lie, in the response about the value
+	// tells and strays are the probabilities with which an answer counts for a group if
+	// it is of that group, and if of another: 1 for question & answer, whose answers
+	// count for each.
+	tells, strays float64
+	n             uint64
+	// By group: of the answers that count for it, the number, and the sums of what they
+	// say and of its square.
+	counts  []uint64
+	values  []int64
+	squares []uint64
 }
 
-// NewRandomGroup returns a randomizer with these probabilities: gamma at least 0 and
-// below (groups-1)/groups, omega at least 0 and below (2m-1)/(2m).
-func NewRandomGroup(groups, m int, gamma, omega float64) (*RandomGroup, error) {
-	if err := checkGroups(groups, m); err != nil {
-		return nil, err
-	}
-	g, err := NewResponseLying(groups, gamma)
-	if err != nil {
-		return nil, err
-	}
-	w, err := NewResponseLying(2*m, omega)
-	if err != nil {
-		return nil, err
-	}
-	return &RandomGroup{groups, m, g, w, system}, nil
+func newSum(groups, m int, gap, tells, strays float64) *GroupSum {
+	return &GroupSum{m: m, gap: gap, tells: tells, strays: strays,
+		counts: make([]uint64, groups), values: make([]int64, groups), squares: make([]uint64, groups)}
 }
 
-// Randomize returns the group and the value to report.
-func (r *RandomGroup) Randomize(group, value int) (int, int, error) {
-	if err := checkMember(group, value, r.groups, r.m); err != nil {
-		return 0, 0, err
+// check refuses a sum that another scheme made.
+func (s *GroupSum) check(groups, m int, gap, tells float64) error {
+	if len(s.values) != groups || s.m != m || s.gap != gap || s.tells != tells {
+		return parameter("number of groups of the sum", float64(len(s.values)), "a sum of the same scheme")
 	}
-	s := newSource(r.src, 5)
-	defer s.wipe()
-	g := r.gamma.answer(s, uint64(group))
-	v := r.omega.answer(s, indexOf(value, r.m))
-	uniform := s.uniform(uint64(2 * r.m))
-	return int(g), valueAt(choose(equal(g, uint64(group)), v, uniform), r.m), nil
-}
-
-// scale is (2m-1)/((1-gamma)(2m(1-omega)-1)).
-func (r *RandomGroup) scale() float64 {
-	_, _, gap := r.omega.rates()
-	return 1 / (r.gamma.lie.not() * gap)
-}
-
-// NewSum returns an empty sum of answers; meanSquare is as for Question.
-func (r *RandomGroup) NewSum(meanSquare float64) *GroupSum {
-	return &GroupSum{values: make([]int64, r.groups), scale: r.scale(),
-		alpha: RandomGroupAlpha(r.m, r.groups, r.gamma.lie.float(), r.omega.lie.float(), meanSquare)}
-}
-
-// Add counts an answer.
-func (r *RandomGroup) Add(sum *GroupSum, group, value int) error {
-	if err := checkMember(group, value, r.groups, r.m); err != nil {
-		return err
-	}
-	sum.values[group] += int64(value)
-	sum.n++
 	return nil
 }
 
-// RandomGroupAlpha is QuestionAlpha for the randomized group: with c the factor of its
-// estimates and T = sum of v^2 over all 2m values,
-//
-//	c^2 [(1-gamma)((1 - 2m omega/(2m-1)) E v^2 + omega T/(2m-1)) + gamma T/(2m)] - E v^2
-func RandomGroupAlpha(m, groups int, gamma, omega, meanSquare float64) float64 {
-	f := float64(m)
-	t := f * (f + 1) * (2*f + 1) / 3
-	c := (2*f - 1) / ((1 - gamma) * (2*f*(1-omega) - 1))
-	return c*c*((1-gamma)*((1-2*f*omega/(2*f-1))*meanSquare+omega*t/(2*f-1))+gamma*t/(2*f)) - meanSquare
+func (s *GroupSum) add(group, value int) {
+	s.counts[group]++
+	s.values[group] += int64(value)
+	s.squares[group] += uint64(value * value)
 }
 
-// RandomGroupEpsilon returns how well the randomized group hides the group for these
-// distributions of the values, as for QuestionEpsilon: the largest
-// |ln(2m(groups-1)(1-gamma) r/gamma)|, r = [(2m(1-omega)-1)p+omega]/(2m-1) being the
-// probability that value v is said by who tells the group; rounded up; +Inf if gamma or
-// an r is 0.
-func RandomGroupEpsilon(distributions [][]float64, gamma, omega float64) (float64, error) {
-	values, err := checkDistributions(distributions)
-	if err != nil {
-		return 0, err
-	}
-	groups := float64(len(distributions))
-	if !(gamma >= 0 && gamma < 1) {
-		return 0, parameter("probability of another group", gamma, "0 or more and below 1")
-	}
-	if !(omega >= 0 && omega < (values-1)/values) {
-		return 0, parameter("probability of a lie", omega, "0 or more and below (2m-1)/(2m)")
-	}
-	worst := 0.0
-	for _, p := range distributions {
-		for _, x := range p {
-			r := ((values*(1-omega)-1)*x + omega) / (values - 1)
-			if gamma == 0 || r == 0 {
-				return math.Inf(1), nil
-			}
-			ratio := values * (groups - 1) * (1 - gamma) * r / gamma
-			worst = max(worst, logUp(max(ratio, 1/ratio)))
+// asksSizes reports whether the scheme is a question with values of one alone, and so may
+// be one on sizes.
+func (s *GroupSum) asksSizes() bool { return s.m == 1 && s.tells == 1 && s.strays == 1 }
+
+// A GroupEstimate has unbiased estimates for one group.
+type GroupEstimate struct {
+	// Sum is that of the values. Its variance is an estimate too, unbiased but for what
+	// keeping it in range does; if the size is not known it is larger than the true one
+	// by the sum of the squares of the group's values.
+	Sum Estimate
+	// Size is the number of devices; its variance is +Inf if the answers do not tell.
+	Size Estimate
+
+	covariance float64
+	m          float64
+}
+
+// Estimate returns the sum of the values of each group, and its size as far as the
+// answers tell: those of a RandomGroup do; those of a Question do not, for a group with
+// uniform values answers as others do, and EstimateWithSizes is for it.
+func (s *GroupSum) Estimate() []GroupEstimate {
+	sizes := make([]Estimate, len(s.values))
+	n := float64(s.n)
+	for g := range sizes {
+		if gap := s.tells - s.strays; gap != 0 {
+			size := (float64(s.counts[g]) - n*s.strays) / gap
+			held := min(n, max(0, size))
+			sizes[g] = Estimate{size, (held*s.tells*(1-s.tells) + (n-held)*s.strays*(1-s.strays)) / (gap * gap)}
+			continue
 		}
+		sizes[g].Variance = math.Inf(1)
 	}
-	return outward.Up(worst), nil
+	return s.estimate(sizes)
 }
 
-// Epsilon returns a local epsilon for group and value together, as they are drawn,
-// rounded up; +Inf if gamma or omega is
-// 0. It also hides the group so well whatever the distributions of the values. For
-// deletion the reference is a uniform group and value.
-func (r *RandomGroup) Epsilon(about Relation) float64 {
-	tells, tellsValue := r.gamma.lie.not(), r.omega.lie.not()
-	v := float64(2 * r.m)
-	truth, liar := tells*tellsValue, tells*r.omega.lie.float()/(v-1)
-	other := r.gamma.lie.float() / (float64(r.groups-1) * v)
-	most, least := max(truth, liar, other), min(truth, liar, other)
-	answers := float64(r.groups) * v
-	switch {
-	case least == 0:
-		return math.Inf(1)
-	case about == Replacement:
-		return logUp(most / least)
-	case about == Deletion:
-		return max(logUp(most*answers), logUp(1/(least*answers)))
+// EstimateWithSizes is Estimate of the answers to a Question, with the sizes of the
+// groups from those of the same devices to another one, of m = 1, to which each gave the
+// value 1. Its lies and its nonces are others, and its epsilon adds to that of the first.
+func (s *GroupSum) EstimateWithSizes(sizes *GroupSum) ([]GroupEstimate, error) {
+	if !sizes.asksSizes() || s.tells != 1 {
+		return nil, parameter("largest value of the sizes", float64(sizes.m), "1, by question & answer")
 	}
-	return math.Inf(1)
+	if len(sizes.values) != len(s.values) {
+		return nil, parameter("number of groups of the sizes", float64(len(sizes.values)), "that of the sum")
+	}
+	if sizes.n != s.n {
+		return nil, parameter("number of answers on sizes", float64(sizes.n), "that of the sum")
+	}
+	held := make([]Estimate, len(s.values))
+	for g, x := range sizes.values {
+		size, n := float64(x)/sizes.gap, float64(sizes.n)
+		// Each report adds c^2, less one of the group's own.
+		held[g] = Estimate{size, n/(sizes.gap*sizes.gap) - min(n, max(0, size))}
+	}
+	return s.estimate(held), nil
 }
 
-// Variance returns the variance that each report adds to an estimated sum if held is the
-// fraction of devices in that group and meanSquare is E v^2 over them.
-func (r *RandomGroup) Variance(held, meanSquare float64) float64 {
-	c, all := r.scale(), meanSquareOf(r.m)
-	own := c*c*r.gamma.lie.not()*r.omega.secondMoment(r.m, meanSquare) - meanSquare
-	return held*own + (1-held)*c*c*r.gamma.lie.float()/float64(r.groups-1)*all
+// estimate goes by two expectations (docs/proofs/groups.md, theorem 2). With x a report's
+// unbiased estimate of what its device adds to a group's sum, the sum of x^2 has that of
+// the variance and of Q, the sum of the squares of the group's values; and the squares
+// that were said tell Q if the size is known.
+func (s *GroupSum) estimate(sizes []Estimate) []GroupEstimate {
+	out := make([]GroupEstimate, len(s.values))
+	n, t, m := float64(s.n), meanSquareOf(s.m), float64(s.m)
+	scale := 1 / (s.tells * s.gap)
+	for g, size := range sizes {
+		sum := Estimate{scale * float64(s.values[g]), scale * scale * float64(s.squares[g])}
+		e := GroupEstimate{Sum: sum, Size: size, m: m}
+		if !math.IsInf(size.Variance, 1) {
+			held := min(n, max(0, size.Value))
+			q := held*t + scale*(float64(s.squares[g])-s.tells*held*t-s.strays*(n-held)*t)
+			e.Sum.Variance -= min(held*m*m, max(held, q))
+			if s.tells != 1 {
+				e.covariance = sum.Value * (1 - s.tells) / (s.tells - s.strays)
+			}
+		}
+		out[g] = e
+	}
+	return out
+}
+
+// Interval returns bounds of z standard errors about the estimate: for the many devices
+// that it takes, a confidence interval of probability about 2 Phi(z) - 1.
+func (e Estimate) Interval(z float64) (low, high float64) {
+	d := z * math.Sqrt(max(0, e.Variance))
+	return e.Value - d, e.Value + d
+}
+
+// Mean returns the mean of the values of the group, sum by size, and bounds of z standard
+// errors: the means whose product with the size is that close to the sum (Fieller 1954),
+// within the range of the values. Where the size may be zero, to z standard errors, the
+// bounds are that range.
+func (e GroupEstimate) Mean(z float64) (mean, low, high float64) {
+	s, n := e.Sum, e.Size
+	inRange := func(x float64) float64 { return min(e.m, max(-e.m, x)) }
+	if n.Value > 0 && !math.IsInf(n.Variance, 1) {
+		mean = inRange(s.Value / n.Value)
+	}
+	a := n.Value*n.Value - z*z*n.Variance
+	if !(a > 0) || n.Value <= 0 {
+		return mean, -e.m, e.m
+	}
+	b := s.Value*n.Value - z*z*e.covariance
+	c := s.Value*s.Value - z*z*s.Variance
+	d := math.Sqrt(max(0, b*b-a*c))
+	return mean, inRange((b - d) / a), inRange((b + d) / a)
 }

@@ -2,7 +2,6 @@ package local
 
 import (
 	"crypto/rand"
-	"crypto/sha3"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -80,15 +79,6 @@ func fill(r io.Reader, b []byte) {
 		// Neither crypto/rand nor an expanded seed ends; only a test's reader can.
 		panic("local: internal error: the source of random bits failed: " + err.Error())
 	}
-}
-
-const tableDomain = "starling question table"
-
-// expand returns what everyone who knows a public seed can compute.
-func expand(domain string, seed [32]byte) io.Reader {
-	x := sha3.NewCSHAKE128(nil, []byte(domain))
-	_, _ = x.Write(seed[:]) // never fails
-	return x
 }
 
 // uint64 returns 64 uniform bits.

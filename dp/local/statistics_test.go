@@ -130,6 +130,18 @@ func collect(collections int, run func(c int, sums []errorSum), size int) float6
 	return worst
 }
 
+// checkErrors fails unless estimates have the true mean and the stated variance, and those
+// of a randomizer that is off have not.
+func checkErrors(t *testing.T, name string, collections, size int, right, off func(int, []errorSum)) {
+	t.Helper()
+	if z := collect(collections, right, size); z > limit {
+		t.Errorf("%s: %.1f standard errors off", name, z)
+	}
+	if z := collect(collections, off, size); z <= limit {
+		t.Errorf("%s: 20 %% off passes, with %.1f standard errors", name, z)
+	}
+}
+
 // 2,000 collections of 60 devices for each randomizer: the estimates have the true mean
 // and the stated variance, and a randomizer whose probability is 20 % off from the one
 // that the estimate supposes is seen.
@@ -137,12 +149,7 @@ func TestEstimates(t *testing.T) {
 	const collections, devices = 2000, 60
 	check := func(name string, size int, right, off func(int, []errorSum)) {
 		t.Helper()
-		if z := collect(collections, right, size); z > limit {
-			t.Errorf("%s: %.1f standard errors off", name, z)
-		}
-		if z := collect(collections, off, size); z <= limit {
-			t.Errorf("%s: 20 %% off passes, with %.1f standard errors", name, z)
-		}
+		checkErrors(t, name, collections, size, right, off)
 	}
 	wrong := func(p probability) probability { return p - p/5 }
 	// Half of the devices hold value 0, the others 1, 2, 0, ... but for every sixth,
@@ -249,93 +256,6 @@ func TestEstimates(t *testing.T) {
 	right, off := seeded(p, 30), seeded(p, 31)
 	off.outside = wrong(off.outside)
 	check("projective", 7, project(right), project(off))
-
-	// Groups 0, 1 and 2 of 30, 20 and 10 devices; most values are positive, so that a lie
-	// moves the sums.
-	group := func(i int) int { return []int{0, 0, 0, 1, 1, 2}[i%6] }
-	signed := func(i int) int { return []int{2, 1, 2, 1, 2, 2, -1}[i%7] }
-	members, total, squares := make([]float64, 3), make([]float64, 3), make([]float64, 3)
-	for i := range devices {
-		g, v := group(i), float64(signed(i))
-		members[g]++
-		total[g] += v
-		squares[g] += v * v
-	}
-	q := must(NewQuestion(3, 2, .3))(t)
-	ask := func(draws *Question) func(int, []errorSum) {
-		return func(c int, sums []errorSum) {
-			sum := q.NewSum(2)
-			for i := range devices {
-				var seed [32]byte
-				binary.LittleEndian.PutUint64(seed[:], uint64(c*devices+i))
-				column := must(draws.Randomize(seed, group(i), signed(i)))(t)
-				if err := q.Add(sum, seed, column); err != nil {
-					t.Fatal(err)
-				}
-			}
-			for g, e := range sum.Estimate() {
-				sums[g].add(e.Value, total[g], devices*q.Variance(members[g]/devices, squares[g]/members[g]))
-			}
-		}
-	}
-	qRight, qOff := seeded(q, 32), seeded(q, 33)
-	qOff.response.lie = wrong(qOff.response.lie)
-	check("question", 3, ask(qRight), ask(qOff))
-
-	r := must(NewRandomGroup(3, 2, .4, .3))(t)
-	say := func(draws *RandomGroup) func(int, []errorSum) {
-		return func(_ int, sums []errorSum) {
-			sum := r.NewSum(2)
-			for i := range devices {
-				g, v, err := draws.Randomize(group(i), signed(i))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := r.Add(sum, g, v); err != nil {
-					t.Fatal(err)
-				}
-			}
-			for g, e := range sum.Estimate() {
-				sums[g].add(e.Value, total[g], devices*r.Variance(members[g]/devices, squares[g]/members[g]))
-			}
-		}
-	}
-	rRight, rOff := seeded(r, 34), seeded(r, 35)
-	gamma := *rOff.gamma
-	gamma.lie = wrong(gamma.lie)
-	rOff.gamma = &gamma
-	check("randomized group", 3, say(rRight), say(rOff))
-}
-
-// The rows of the tables of 24,000 seeds: every permutation of four values is as frequent
-// as every other, in each row, and rows are independent of one another as far as their
-// first elements tell.
-func TestTable(t *testing.T) {
-	const n = 24000
-	q := must(NewQuestion(2, 2, .1))(t)
-	rows, firsts := map[string]int{}, map[[2]int]int{}
-	for i := range n {
-		var seed [32]byte
-		binary.LittleEndian.PutUint64(seed[:], uint64(i))
-		table := q.Table(seed)
-		for g, row := range table {
-			rows[fmt.Sprint(g, row)]++
-		}
-		firsts[[2]int{table[0][0], table[1][0]}]++
-	}
-	if len(rows) != 48 || len(firsts) != 16 {
-		t.Errorf("%d rows and %d pairs, want 48 and 16", len(rows), len(firsts))
-	}
-	for row, c := range rows {
-		if z := (float64(c) - n/24.) / math.Sqrt(n/24.*23/24); math.Abs(z) > limit {
-			t.Errorf("row %s comes %d times: %.1f standard errors off", row, c, z)
-		}
-	}
-	for pair, c := range firsts {
-		if z := (float64(c) - n/16.) / math.Sqrt(n/16.*15/16); math.Abs(z) > limit {
-			t.Errorf("firsts %v come %d times: %.1f standard errors off", pair, c, z)
-		}
-	}
 }
 
 func twinned(g *Gaussian, seed byte) *Gaussian {
