@@ -2,11 +2,11 @@
 // own accountant: of paper 000 ("Samplable Anonymous Aggregation for Private Federated
 // Data Analysis") figures 1 to 3 and 5 to 8 and the numbers of examples 3 to 6; of paper
 // 001 ("Scalable and Differentially Private Distributed Aggregation in the Shuffled
-// Model") figure 1, with numbers; of paper 004 ("Privacy Amplification via Random
-// Check-Ins") figure 2 and table 1. And it draws the communication table of paper 003
-// (dpsa4fl) with what Starling's own reports measure on the wire. Each is a PNG, an SVG
-// and the CSV behind them. docs/figures.md shows them beside what the papers state and
-// explains every difference.
+// Model") figure 1, with numbers; of paper 002 ("Private Multi-Group Aggregation") figure
+// 2; of paper 004 ("Privacy Amplification via Random Check-Ins") figure 2 and table 1. And
+// it draws the communication table of paper 003 (dpsa4fl) with what Starling's own reports
+// measure on the wire. Each is a PNG, an SVG and the CSV behind them. docs/figures.md shows
+// them beside what the papers state and explains every difference.
 //
 // # What the curves are
 //

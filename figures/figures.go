@@ -131,6 +131,7 @@ func jobs() []job {
 	return append(all,
 		job{name: "paper-000-examples", make: examples},
 		job{name: "paper-001-figure-1", make: cloaks},
+		job{name: "paper-002-figure-2", make: groups},
 		job{name: "paper-003-communication", make: communication},
 		job{name: "paper-004-figure-2", make: shuffling},
 		job{name: "paper-004-table-1", make: amplification},

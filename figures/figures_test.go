@@ -199,6 +199,67 @@ func TestShufflingFigure(t *testing.T) {
 	}
 }
 
+// What docs/figures.md says of paper 002, figure 2; and the errors are those of the
+// reference values.
+func TestGroupsFigure(t *testing.T) {
+	out, err := groups(Options{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile("../docs/figures.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	number := func(s string) float64 {
+		v, err := strconv.ParseFloat(s, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	better, ratio := map[string][]float64{}, 0.0 // epsilons with the smaller error by Q&A
+	for i := 1; i+1 < len(out.rows); i += 2 {
+		q, r := out.rows[i], out.rows[i+1]
+		if q[3] != "QA" || r[3] != "RG" || q[2] != r[2] || q[4] != "500" || r[4] != "250" {
+			t.Fatalf("%q, %q", q, r)
+		}
+		panel, asked, told := q[0]+" "+q[1], number(q[7]), number(r[7])
+		if asked < told {
+			better[panel] = append(better[panel], number(q[2]))
+		}
+		if panel == "0.5 0.7" && ratio == 0 {
+			ratio = told / asked
+		}
+		if asked < .002 || (q[5] == "0") != (asked == .002) {
+			t.Errorf("Q&A: %q", q)
+		}
+		// Two groups, values +-1: c^2 + c^2 - 1 by Q&A, and the square of RG's factor less
+		// 1, whatever the values.
+		c := 1 / (1 - 2*number(q[5]))
+		if want := (2*c*c - 1) / 500; math.Abs(asked/want-1) > 1e-6 {
+			t.Errorf("%q: want %v", q, want)
+		}
+		c = 1 / ((1 - number(r[6])) * (1 - 2*number(r[5])))
+		if want := (c*c - 1) / 250; math.Abs(told/want-1) > 1e-4 {
+			t.Errorf("%q: want %v", r, want)
+		}
+	}
+	ends := func(panel string) (first, last float64) { return better[panel][0], better[panel][len(better[panel])-1] }
+	from, to := ends("0.5 0.7")
+	second, third := ends("0.3 0.7")
+	for _, s := range []string{
+		fmt.Sprintf("%.1f times less error at epsilon = %v, and less up to %.2g; for 0.3 and 0.7 it is better from %.2g to %.2g |", ratio, from, to, second, third),
+		"for 0.1 and 0.9, and for any distributions, RG is never worse",
+	} {
+		if !strings.Contains(string(b), s) {
+			t.Errorf("docs/figures.md does not say %q", s)
+		}
+	}
+	if len(better["0.1 0.9"])+len(better["any any"]) != 0 || from != .05 {
+		t.Errorf("Q&A has the smaller error at %v", better)
+	}
+}
+
 // The growth that paper 004, table 1, states is that of the formulas.
 func TestAmplificationTable(t *testing.T) {
 	out, err := amplification(Options{}, nil)
@@ -261,7 +322,7 @@ func TestDocs(t *testing.T) {
 	}
 	// The pictures that are quick to draw are those of this code.
 	dir := t.TempDir()
-	quick := []string{"paper-000-examples", "paper-001-figure-1", "paper-003-communication", "paper-004-figure-2", "paper-004-table-1"}
+	quick := []string{"paper-000-examples", "paper-001-figure-1", "paper-002-figure-2", "paper-003-communication", "paper-004-figure-2", "paper-004-table-1"}
 	if _, err := Draw(t.Context(), Options{Dir: dir, Only: quick}); err != nil {
 		t.Fatal(err)
 	}

@@ -14,13 +14,12 @@ func figuresCommand() *command {
 	return &command{
 		name: "figures", args: "--out DIR [--json] [NAME...]",
 		short: "Draw what the papers claim, beside what comes out here",
-		long: `Draws figures 1 to 3 and 5 to 8 and the numbers of examples 3 to 6 of paper 000, figure 1 of paper 001 with numbers, the
-communication table of paper 003 with the sizes of this program's reports, and figure 2 and table 1 of paper 004, each as
-PNG and SVG with the CSV behind it.
-docs/figures.md shows them beside what the papers state and explains every difference. Parameters that the text of paper
-000 does not give, N, K and T of its panels, are flags.
+		long: `Draws figures 1 to 3 and 5 to 8 and the numbers of examples 3 to 6 of paper 000, figure 1 of paper 001 with numbers, figure
+2 of paper 002, the communication table of paper 003 with the sizes of this program's reports, and figure 2 and table 1 of
+paper 004, each as PNG and SVG with the CSV behind it. docs/figures.md shows them beside what the papers state and explains
+every difference. Parameters that the text of paper 000 does not give, N, K and T of its panels, are flags.
 
-The names are paper-000-figure-1, -2, -3, -5, -6, -7, -8, paper-000-examples, paper-001-figure-1,
+The names are paper-000-figure-1, -2, -3, -5, -6, -7, -8, paper-000-examples, paper-001-figure-1, paper-002-figure-2,
 paper-003-communication, paper-004-figure-2 and paper-004-table-1.`,
 		examples: [][2]string{
 			{"starling figures --out figs", "all of them, in some seconds"},
