@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/database"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/anonymity/arc"
 	"github.com/starling-agg/starling/anonymity/issuer"
@@ -36,14 +37,15 @@ const (
 	CohortPath = "/cohort"
 
 	manifestSuffix = ".manifest"
-	registerDir    = "issuer" // in Data
+	registerDir    = "issuer" // in Data, where the engine is embedded
 	retireEvery    = time.Hour
 )
 
 // An Issuer gives devices their credentials, beside an aggregator.
 type Issuer struct {
 	// Keys is the directory of its keys, one an epoch, as starling key issuer makes them.
-	// Required where recipes count devices.
+	// Required where recipes count devices. With engine "postgres" each process has a
+	// directory of its own, with the same keys.
 	Keys service.Path `toml:"keys"`
 	// Manifests is a directory of the epochs' manifests, NAME.manifest, which say whom it
 	// answers and how often; it is looked at all the time. Required together with it.
@@ -65,7 +67,6 @@ func (a *Aggregator) validateIssuer() error {
 	if i := a.Issuer; i.used() {
 		f.If(i.Keys == "" || i.Manifests == "", "keys, manifests: both are required; starling key issuer makes keys, starling manifest new manifests")
 		f.If((i.Policy == "") != (i.Anchors == ""), "policy, anchors: both are required, or none: devices' policy of the log, and the owners whose word is taken there")
-		f.If(a.Engine == Postgres, "keys: an issuer is one process, and engine \"postgres\" is for many")
 	}
 	return f.All()
 }
@@ -230,8 +231,9 @@ func (x *openedIssuer) Close() error {
 	return errors.Join(x.Issuer.Close(), x.keys.Close())
 }
 
-// openIssuer opens the issuer beside an aggregator, whose register is in its data.
-func (a *Aggregator) openIssuer(r *recipe.Recipe, data disk.FS, log *slog.Logger) (*openedIssuer, error) {
+// openIssuer opens the issuer beside an aggregator, whose register is where the aggregator's
+// rows are: in its data, or in its database.
+func (a *Aggregator) openIssuer(ctx context.Context, r *recipe.Recipe, data disk.FS, log *slog.Logger) (*openedIssuer, error) {
 	manifests, err := manifestsOf(a.Issuer.Manifests, r, log)
 	if err != nil {
 		return nil, err
@@ -240,11 +242,8 @@ func (a *Aggregator) openIssuer(r *recipe.Recipe, data disk.FS, log *slog.Logger
 	if err != nil {
 		return nil, fmt.Errorf("issuer.keys: %w", err)
 	}
-	if err := disk.MakeDirs(data, registerDir); err != nil {
-		return nil, errors.Join(fmt.Errorf("issuer: %w", err), keys.Close())
-	}
-	x, err := issuer.New(issuer.Options{
-		Role: signed.Role(a.Role), Deployment: manifests.deployment, Epoch: r.ServerKeys.Epoch(), Keys: keys, Register: disk.Sub(data, registerDir), Log: log,
+	opt := issuer.Options{
+		Role: signed.Role(a.Role), Deployment: manifests.deployment, Epoch: r.ServerKeys.Epoch(), Keys: keys, Log: log,
 		Terms: func(epoch uint32) (t issuer.Terms, ok bool) {
 			m, begin := manifests.of(epoch)
 			if m == nil || m.Issuers.Attester != r.Tokens.Key {
@@ -256,7 +255,18 @@ func (a *Aggregator) openIssuer(r *recipe.Recipe, data disk.FS, log *slog.Logger
 			}
 			return issuer.Terms{Key: key, Attester: m.Issuers.Attester, Cap: m.Issuers.Cap, Begin: begin}, true
 		},
-	})
+	}
+	switch {
+	case a.Engine == Postgres:
+		opt.Shared, err = database.OpenIssued(ctx, *a.Database.options(), manifests.deployment)
+	default:
+		err = disk.MakeDirs(data, registerDir)
+		opt.Register = disk.Sub(data, registerDir)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("issuer: %w", err), keys.Close())
+	}
+	x, err := issuer.New(opt)
 	if err != nil {
 		return nil, errors.Join(err, keys.Close())
 	}

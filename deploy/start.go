@@ -73,8 +73,8 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 	}
 	data, record := count.through(fsys)
 	if m.counts != nil {
-		if o.issuer, err = a.openIssuer(m.counts, data, log); err != nil {
-			return nil, errors.Join(err, fsys.Close())
+		if o.issuer, err = a.openIssuer(ctx, m.counts, data, log); err != nil {
+			return nil, errors.Join(a.ofStore(err), fsys.Close())
 		}
 	}
 	shared := aggregator.Options{
@@ -90,7 +90,7 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 	if a.Role == dap.RoleLeader {
 		transport, err2 := a.Helper.transport(m.helper)
 		if err2 != nil {
-			return nil, errors.Join(fmt.Errorf("helper.%w", err2), fsys.Close())
+			return nil, errors.Join(fmt.Errorf("helper.%w", err2), o.issuer.Close(), fsys.Close())
 		}
 		o.leader, err = leader.New(ctx, leader.Options{Options: shared, Transport: transport, Agree: time.Duration(a.CompareEvery)})
 		o.aggregatorService = o.leader

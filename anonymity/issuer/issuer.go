@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -43,9 +42,14 @@ type Options struct {
 	// Terms are those of an epoch, false where no manifest of it is known. Required, and
 	// safe for concurrent use.
 	Terms func(epoch uint32) (Terms, bool)
-	// Keys is the directory of the keys, and Register that of what was answered; both for one
-	// process at a time. Required.
-	Keys, Register disk.FS
+	// Keys is the directory of the keys, for one process at a time. Required.
+	Keys disk.FS
+	// Register is the directory of what was answered, for one process at a time. One of it
+	// and Shared is required.
+	Register disk.FS
+	// Shared is the register of an issuer of several processes, each of which has the same
+	// keys. It is closed with the issuer.
+	Shared Register
 	// Keep is how long after the last round of an epoch can have ended its key stays, for
 	// reports that come late; default 48 h.
 	Keep time.Duration
@@ -63,6 +67,9 @@ const (
 	defaultKeep     = 48 * time.Hour
 	defaultRequests = 64
 	registerSuffix  = ".answered"
+
+	askTime    = 15 * time.Second // of a register that is not of this machine
+	retireTime = 10 * time.Minute
 )
 
 // Failpoints of an issuer: before and after a request is in its register.
@@ -80,8 +87,10 @@ func (o *Options) validate() error {
 		return fmt.Errorf("issuer: the %v has none", o.Role)
 	case o.Epoch < time.Second || o.Epoch%time.Second != 0:
 		return errors.New("issuer: Epoch: whole seconds, 1 or more")
-	case o.Terms == nil || o.Keys == nil || o.Register == nil:
+	case o.Terms == nil || o.Keys == nil:
 		return errors.New("issuer: no terms, or no directory")
+	case (o.Register == nil) == (o.Shared == nil):
+		return errors.New("issuer: one of Register and Shared is required")
 	case o.Keep < 0 || o.Requests < 0:
 		return errors.New("issuer: negative")
 	}
@@ -103,9 +112,9 @@ func (o *Options) validate() error {
 // An Issuer answers requests for credentials. It is an [http.Handler] and safe for
 // concurrent use.
 type Issuer struct {
-	o         Options
-	desk      *orders.Desk
-	registers *orders.Registers // SHA-256 of each request
+	o        Options
+	desk     *orders.Desk
+	register Register // of the SHA-256 of each request
 
 	mu        sync.Mutex
 	verifiers map[uint32]*verifier
@@ -121,15 +130,18 @@ func New(o Options) (*Issuer, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	return &Issuer{o: o, desk: orders.NewDesk(o.Requests, int64(4*o.Requests*visit.OrderSize), o.Log),
-		registers: orders.NewRegisters(o.Register, registerSuffix, o.Failpoints), verifiers: make(map[uint32]*verifier)}, nil
+	x := &Issuer{o: o, desk: orders.NewDesk(o.Requests, int64(4*o.Requests*visit.OrderSize), o.Log), register: o.Shared, verifiers: make(map[uint32]*verifier)}
+	if x.register == nil {
+		x.register = &files{o.Keys, o.Register, orders.NewRegisters(o.Register, registerSuffix, o.Failpoints)}
+	}
+	return x, nil
 }
 
 // Deployment is whose issuer it is.
 func (x *Issuer) Deployment() [32]byte { return x.o.Deployment }
 
-// Close closes the registers. No request may be under way.
-func (x *Issuer) Close() error { return x.registers.Close() }
+// Close closes the register. No request may be under way.
+func (x *Issuer) Close() error { return x.register.Close() }
 
 // Outcomes lists what becomes of requests.
 func Outcomes() []string { return orders.Outcomes() }
@@ -184,11 +196,17 @@ func (x *Issuer) Issue(ctx context.Context, o *visit.Order) (response []byte, re
 	if err := x.o.Failpoints.Hit(failBeforeEnter); err != nil {
 		return nil, false, err
 	}
-	repeated, entered, err := x.registers.Enter(ctx, o.Epoch, sha256.Sum256(o.Request[:]), terms.Cap)
+	repeated, entered, err := x.register.Enter(ctx, o.Epoch, sha256.Sum256(o.Request[:]), terms.Cap)
 	switch {
 	case err != nil:
 		return nil, false, fmt.Errorf("issuer: %w", err)
 	case !entered:
+		// Another process, by whose clock the epoch has begun, may have counted it.
+		if _, counted, err := x.register.Count(ctx, o.Epoch, false); err != nil {
+			return nil, false, fmt.Errorf("issuer: %w", err)
+		} else if counted {
+			return refuse(orders.Begun, fmt.Errorf("the requests of epoch %d are counted", o.Epoch))
+		}
 		return refuse(orders.Full, fmt.Errorf("%d requests of epoch %d are answered", terms.Cap, o.Epoch))
 	}
 	if err := x.o.Failpoints.Hit(failBeforeAnswer); err != nil {
@@ -204,28 +222,16 @@ var ErrNotBegun = errors.New("issuer: the epoch has not begun")
 // issued any more; it is kept when the epoch's key is destroyed. It fails with
 // [ErrNotBegun], and where no manifest of the epoch is known.
 func (x *Issuer) Count(epoch uint32) (uint64, error) {
-	n, kept, err := orders.ReadCount(x.o.Register, epoch)
-	if err != nil {
-		return 0, fmt.Errorf("issuer: %w", err)
-	}
-	if kept {
-		return n, nil
-	}
-	if last, any, err := lastGone(x.o.Keys); err != nil || any && epoch <= last {
-		return 0, errors.Join(fmt.Errorf("issuer: how many there were of epoch %d is not known", epoch), err)
-	}
 	terms, ok := x.o.Terms(epoch)
-	if !ok || x.o.Now().Before(terms.Begin) {
-		return 0, fmt.Errorf("%w: %d", ErrNotBegun, epoch)
+	ctx, cancel := context.WithTimeout(context.Background(), askTime)
+	defer cancel()
+	n, counted, err := x.register.Count(ctx, epoch, ok && !x.o.Now().Before(terms.Begin))
+	if err == nil && !counted {
+		err = fmt.Errorf("%w: %d", ErrNotBegun, epoch)
+	} else if err != nil {
+		err = fmt.Errorf("issuer: %w", err)
 	}
-	n, pending, err := x.registers.Count(epoch)
-	switch {
-	case err != nil:
-		return 0, fmt.Errorf("issuer: %w", err)
-	case pending > 0: // one that began to be entered before the epoch did
-		return 0, fmt.Errorf("%w: a request is being answered", ErrNotBegun)
-	}
-	return n, nil
+	return n, err
 }
 
 // Verifier is that of what devices show in an epoch of the deployment, with the name of its
@@ -264,11 +270,15 @@ func (x *Issuer) missing(epoch uint32) error {
 	if err != nil {
 		return err
 	}
-	list, err := epochs(x.o.Keys, keySuffix)
-	if err != nil {
-		return err
+	none := any && epoch <= last
+	if !none {
+		ctx, cancel := context.WithTimeout(context.Background(), askTime)
+		defer cancel()
+		if none, err = x.register.None(ctx, epoch); err != nil {
+			return fmt.Errorf("issuer: the key of epoch %d is not in its directory, and whether it is missed is not known: %w", epoch, err)
+		}
 	}
-	if any && epoch <= last || len(list) > 0 && epoch < slices.Min(list) {
+	if none {
 		return fmt.Errorf("%w: %d", ErrNoKey, epoch)
 	}
 	return fmt.Errorf("issuer: the key of epoch %d is not in its directory", epoch)
@@ -291,34 +301,24 @@ func (x *Issuer) Retire() (last uint32, any bool, err error) {
 	if !any {
 		return 0, false, nil
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), retireTime)
+	defer cancel()
 	for _, epoch := range list {
 		if epoch > last {
 			continue
 		}
-		if err := x.keepCount(epoch); err != nil {
-			return 0, false, err
+		if err := x.register.Keep(ctx, epoch); err != nil {
+			return 0, false, fmt.Errorf("issuer: %w", err)
 		}
 	}
 	if err := destroy(x.o.Keys, last); err != nil {
 		return 0, false, err
 	}
 	x.mu.Lock()
-	defer x.mu.Unlock()
 	maps.DeleteFunc(x.verifiers, func(epoch uint32, _ *verifier) bool { return epoch <= last })
-	if err := x.registers.Forget(last); err != nil {
+	x.mu.Unlock()
+	if err := x.register.Forget(ctx, last); err != nil {
 		return last, true, fmt.Errorf("issuer: %w", err)
 	}
 	return last, true, nil
-}
-
-// keepCount writes down how many there were of an epoch, before its register goes.
-func (x *Issuer) keepCount(epoch uint32) error {
-	err := orders.KeepCount(x.o.Register, epoch, func() (uint64, error) {
-		n, _, err := x.registers.Count(epoch)
-		return n, err
-	})
-	if err != nil {
-		return fmt.Errorf("issuer: %w", err)
-	}
-	return nil
 }

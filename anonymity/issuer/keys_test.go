@@ -157,7 +157,7 @@ func TestCountOutlivesItsKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		for n := range epoch - 98 {
-			if _, entered, err := x.registers.Enter(t.Context(), epoch, [32]byte{byte(n)}, 10); !entered || err != nil {
+			if _, entered, err := x.register.Enter(t.Context(), epoch, [32]byte{byte(n)}, 10); !entered || err != nil {
 				t.Fatal(entered, err)
 			}
 		}

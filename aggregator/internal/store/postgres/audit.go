@@ -39,6 +39,9 @@ func (s *Store) Audit(ctx context.Context) (problems []string, err error) {
 		if err := a.registry(tx); err != nil {
 			return err
 		}
+		if err := a.issuances(tx); err != nil {
+			return err
+		}
 		var ids []dap.TaskID
 		err := tx.Each("audit-tasks", nil, func(r pgdb.Row) error {
 			var id []byte

@@ -224,6 +224,12 @@ var plans = map[string]struct {
 	"waiting-in-task":        {"slice_bucket", []any{int64(7)}},
 	"waiting-by-bucket":      {"slice_bucket", []any{int64(7), int64(16)}},
 	"waiting-by-batch":       {"job_batch", []any{[]int64{7, 8}}},
+	"begin-issuance":         {"Insert on", []any{make([]byte, 32), int64(7)}},
+	"lock-issuance":          {"issuance_pkey", []any{make([]byte, 32), int64(7)}},
+	"issuance":               {"issuance_pkey", []any{make([]byte, 32), int64(7)}},
+	"find-issued":            {"issued_pkey", []any{make([]byte, 32), int64(7), make([]byte, 32)}},
+	"put-issued":             {"Insert on", []any{make([]byte, 32), int64(7), make([]byte, 32)}},
+	"count-issued":           {"issuance_pkey", []any{make([]byte, 32), int64(7)}},
 	"waiting-in-object":      {"object_name_key", []any{"a"}},
 	"stored-objects":         {"object_name_key", []any{"a", int64(16)}},
 }
@@ -246,6 +252,7 @@ var rare = []string{
 	"live-tasks", "stored-bytes", "waiting-of-tasks", "drop-all-slices", "drop-all-jobs", "drop-all-runs", "drop-all-noise", "drop-all-flights", "close-tasks",
 	"root-newest", "roots-begun", "roots", "tasks-without-secret", "task-secrets-to-reseal", "reseal-task-secrets",
 	"drop-all-hpke-keys", "empty-hpke-vault", "mark-hpke-vault", "forget-replicas",
+	"end-issuance", "issuances-over", "forget-issued", "doubt-issuances", "audit-issuances",
 }
 
 // TestPlans: with 1,000 tasks, 50,000 resources and 20,000 releases, each statement of the
@@ -298,11 +305,13 @@ func TestPlans(t *testing.T) {
 		"INSERT INTO replica (purpose, name, expires, seen, proofs, busy) SELECT 1, md5(n::text), 0, 0, '', '' FROM generate_series(1, 5000) AS n",
 		"INSERT INTO conduct (task, since, why) SELECT n, CASE WHEN n % 100 = 0 THEN 1 END, CASE WHEN n % 100 = 0 THEN 'why' ELSE '' END FROM generate_series(1, 1000) AS n",
 		"INSERT INTO secret (purpose, name, wrapping, box, made) VALUES (4, '0000000000000002', 'x', 'x', 0)",
+		"INSERT INTO issuance (deployment, epoch) SELECT decode(repeat('00', 32), 'hex'), n FROM generate_series(1, 1000) AS n",
+		"INSERT INTO issued (deployment, epoch, request) SELECT deployment, epoch, sha256(n::text::bytea) FROM issuance, generate_series(1, 10) AS n",
 		"INSERT INTO task_secret (task, root, box) SELECT n, '0000000000000002', sha256('') || substring(sha256('') FOR 28) FROM generate_series(1, 1000) AS n",
 	} {
 		x.ok(sql)
 	}
-	x.ok("ANALYZE task_secret, task, registration, resource, generation, hold, release, replay, tally, batch, part, run, flight, kept, data_key, " +
+	x.ok("ANALYZE issuance, issued, task_secret, task, registration, resource, generation, hold, release, replay, tally, batch, part, run, flight, kept, data_key, " +
 		"object, job, slice, ending, tombstone, answer, conduct, noise, noise_part, replica, stray")
 	for name, sql := range statements(t) {
 		if slices.Contains(rare, name) {

@@ -190,6 +190,13 @@ func (s *Store) closeAll(tx *pgdb.Tx, done *Restored) error {
 			return err
 		}
 	}
+	if version, err := tx.Version(); err != nil {
+		return err
+	} else if version.Number >= issuedSince {
+		if _, err := tx.Exec("doubt-issuances"); err != nil {
+			return err
+		}
+	}
 	none, err := keyset.NoKeys()
 	if err != nil {
 		return err

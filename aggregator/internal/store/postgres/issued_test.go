@@ -1,0 +1,172 @@
+//go:build postgres
+
+package postgres_test
+
+import (
+	"crypto/sha256"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/internal/payload/payloadtest"
+	"github.com/starling-agg/starling/aggregator/internal/store/postgres"
+	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
+)
+
+// register opens the register of an issuer, as a process that serves does.
+func register(t *testing.T, s *pgtest.Schema, deployment byte) *postgres.Issued {
+	t.Helper()
+	opt := options(s).Database
+	opt.Connection = s.Service
+	x, err := postgres.OpenIssued(t.Context(), opt, [32]byte{deployment})
+	is(t, err, nil)
+	t.Cleanup(func() { _ = x.Close() })
+	return x
+}
+
+func request(n int) [32]byte { return sha256.Sum256([]byte{byte(n), byte(n >> 8)}) }
+
+// counted demands what is said of an epoch.
+func counted(t *testing.T, x *postgres.Issued, epoch uint32, begun bool, want uint64, known bool) {
+	t.Helper()
+	if n, ok, err := x.Count(t.Context(), epoch, begun); err != nil || n != want || ok != known {
+		t.Errorf("epoch %d is counted as %d, %v, %v; want %d, %v", epoch, n, ok, err, want, known)
+	}
+}
+
+// TestIssuedAtSeveral: of requests that come to two processes at one time, each twice, as many
+// are entered as may be, each once, and no more after either has counted.
+func TestIssuedAtSeveral(t *testing.T) {
+	s, service := schema(t)
+	both := []*postgres.Issued{register(t, s, 9), register(t, s, 9)}
+	const most, requests = 12, 16
+	var fresh, again, full atomic.Uint64
+	var wait sync.WaitGroup
+	for n := range 2 * requests {
+		wait.Go(func() {
+			switch repeated, entered, err := both[n%2].Enter(t.Context(), 100, request(n/2), most); {
+			case err != nil:
+				t.Error(err)
+			case repeated && entered:
+				again.Add(1)
+			case entered:
+				fresh.Add(1)
+			default:
+				full.Add(1)
+			}
+		})
+	}
+	wait.Wait()
+	if fresh.Load() != most || again.Load() != most || full.Load() != 2*(requests-most) {
+		t.Errorf("%d are entered, %d repeated and %d too many", fresh.Load(), again.Load(), full.Load())
+	}
+	counted(t, both[0], 100, false, 0, false)
+	counted(t, both[0], 100, true, most, true)
+	counted(t, both[1], 100, false, most, true)
+	for n := range requests { // by whose clock the epoch has not begun
+		if repeated, entered, err := both[1].Enter(t.Context(), 100, request(n), 2*most); repeated || entered || err != nil {
+			t.Errorf("a request of an epoch that is counted: %v, %v, %v", repeated, entered, err)
+		}
+	}
+	counted(t, register(t, s, 9), 100, false, most, true)
+	counted(t, register(t, s, 8), 100, true, 0, true) // another deployment's
+	for _, sql := range []string{"DELETE FROM issuance", "UPDATE issued SET request = request", "UPDATE issuance SET epoch = 1"} {
+		service.refused(sql, denied, "")
+	}
+}
+
+// TestIssuedIsForgotten: requests go when the key of their epoch does, at whatever process,
+// and their number stays; a process that lacks a key knows whether it ever counted.
+func TestIssuedIsForgotten(t *testing.T) {
+	ctx, s := t.Context(), pgtest.New(t)
+	e := open(t, s)
+	a, b := register(t, s, 9), register(t, s, 9)
+	for epoch, n := range map[uint32]int{100: 3, 101: 2, 102: 1} {
+		for i := range n {
+			_, entered, err := a.Enter(ctx, epoch, request(i), 10)
+			if is(t, err, nil); !entered {
+				t.Fatal("a request is not entered")
+			}
+		}
+	}
+	none := func(epoch uint32, want bool) {
+		t.Helper()
+		if got, err := b.None(ctx, epoch); err != nil || got != want {
+			t.Errorf("nothing of epoch %d can hold: %v, %v", epoch, got, err)
+		}
+	}
+	none(99, true)
+	none(100, false)
+	is(t, a.Keep(ctx, 100), nil)
+	is(t, a.Forget(ctx, 101), nil)
+	is(t, b.Forget(ctx, 101), nil)
+	none(100, true)
+	none(101, true)
+	none(102, false)
+	counted(t, b, 100, false, 3, true)
+	counted(t, b, 101, false, 2, true)
+	counted(t, b, 102, false, 0, false)
+	var left string
+	owner := connect(t, s, s.Owner)
+	if err := owner.QueryRow(ctx, "SELECT string_agg(epoch::text, ' ') FROM issued").Scan(&left); err != nil || left != "102" {
+		t.Errorf("requests of epochs %q are left, %v", left, err)
+	}
+	problems, err := e.Audit(ctx)
+	if is(t, err, nil); len(problems) > 0 {
+		t.Errorf("%q", problems)
+	}
+	owner.ok("DELETE FROM issued")
+	if problems, err = e.Audit(ctx); err != nil || len(problems) != 1 || !strings.Contains(problems[0], "1 requests of epoch 102 were answered, and 0 ") {
+		t.Errorf("%q, %v", problems, err)
+	}
+}
+
+// TestIssuedPutBack: after a database was put back nobody knows how many requests were
+// answered of the epochs that had not begun: none is counted, or answered again, and those
+// that had been counted are as they were.
+func TestIssuedPutBack(t *testing.T) {
+	ctx := t.Context()
+	_, s, with := marked(t, payloadtest.NewMem())
+	x := register(t, s, 9)
+	for _, epoch := range []uint32{100, 101} {
+		_, _, err := x.Enter(ctx, epoch, request(1), 10)
+		is(t, err, nil)
+	}
+	counted(t, x, 100, true, 1, true)
+	opt := options(s)
+	opt.Database.Connection = s.Service
+	with(&opt)
+	_, err := postgres.Restore(ctx, opt)
+	is(t, err, nil)
+	x = register(t, s, 9)
+	counted(t, x, 100, false, 1, true)
+	for n := range 2 {
+		if _, entered, err := x.Enter(ctx, 101, request(n), 10); entered || err == nil {
+			t.Errorf("a request of an epoch of which not all are known: %v, %v", entered, err)
+		}
+	}
+	if n, ok, err := x.Count(ctx, 101, true); err == nil || ok {
+		t.Errorf("it is counted as %d", n)
+	}
+	is(t, x.Keep(ctx, 101), nil)
+	is(t, x.Forget(ctx, 101), nil)
+	if n, ok, err := x.Count(ctx, 101, true); err == nil || ok {
+		t.Errorf("it is counted as %d once it is over", n)
+	}
+	if none, err := x.None(ctx, 101); err != nil || !none {
+		t.Errorf("%v, %v", none, err)
+	}
+}
+
+// TestIssuedNeedsItsTables: a schema of before issuers had registers is refused.
+func TestIssuedNeedsItsTables(t *testing.T) {
+	s := pgtest.New(t)
+	open(t, s)
+	connect(t, s, s.Owner).ok("UPDATE version SET number = 8")
+	opt := options(s).Database
+	opt.Connection = s.Service
+	_, err := postgres.OpenIssued(t.Context(), opt, [32]byte{9})
+	refused(t, err, aggregator.OlderSchema)
+}
