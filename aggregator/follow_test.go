@@ -37,8 +37,8 @@ type replica struct {
 }
 
 // replicas gives a pair, in place of its helper, two on one database; the leader comes to
-// the second.
-func (p *pair) replicas(schema *pgtest.Schema, dir string) (both [2]*replica) {
+// the second. Options of each may be changed.
+func (p *pair) replicas(schema *pgtest.Schema, dir string, change ...func(i int, o *helper.Options)) (both [2]*replica) {
 	p.t.Helper()
 	write := func(name, text string) string {
 		name = filepath.Join(dir, name)
@@ -77,6 +77,9 @@ func (p *pair) replicas(schema *pgtest.Schema, dir string) (both [2]*replica) {
 			t := p.task
 			t.Config, t.ID = made, dap.TaskID{}
 			return t, nil
+		}
+		for _, f := range change {
+			f(i, &opt)
 		}
 		if r.Helper, err = helper.New(p.t.Context(), opt); err != nil {
 			p.t.Fatal(err)

@@ -1,0 +1,221 @@
+//go:build postgres
+
+package aggregator_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/database"
+	"github.com/starling-agg/starling/aggregator/helper"
+	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
+	"github.com/starling-agg/starling/aggregator/status"
+	"github.com/starling-agg/starling/anonymity/arc"
+	"github.com/starling-agg/starling/anonymity/issuer"
+	"github.com/starling-agg/starling/anonymity/visit"
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/disk/disktest"
+	"github.com/starling-agg/starling/signed"
+	"github.com/starling-agg/starling/signed/signedtest"
+)
+
+// beside is an issuer as the aggregator beside it asks it.
+type beside struct{ *issuer.Issuer }
+
+func (x beside) Verifier(deployment [32]byte, epoch uint64) (*arc.Verifier, arc.KeyID, error) {
+	v, key, err := x.Issuer.Verifier(deployment, epoch)
+	if errors.Is(err, issuer.ErrNoKey) {
+		err = fmt.Errorf("%w: %w", aggregator.ErrNoIssuerKey, err)
+	}
+	return v, key, err
+}
+
+func (x beside) Issued(_ [32]byte, epoch uint64) (uint64, error) { return x.Count(uint32(epoch)) }
+
+// issuing is a pair whose helper is two processes on one database, each with the same
+// issuer beside it.
+type issuing struct {
+	*counted
+	both    [2]*replica
+	issuers [2]*issuer.Issuer
+	keys    [2]*disktest.Mem
+	signer  *signed.Signer
+	epoch   uint32
+	orders  []*visit.Order
+}
+
+// at has the leader come to a replica.
+func (x *issuing) at(i int) {
+	h := x.both[i].Handler()
+	x.helperHandler.Store(&h)
+}
+
+// order is one of a device, which keeps the rest.
+func (x *issuing) order() (*visit.Order, *arc.Pending) {
+	x.t.Helper()
+	p := arc.NewPending(x.counted.issuers[dap.RoleHelper].context(x.credentials.Deployment, uint64(x.epoch)))
+	o := &visit.Order{Role: signed.Helper, Deployment: x.credentials.Deployment, Epoch: x.epoch, Request: [arc.RequestSize]byte(p.Request().Append(nil))}
+	must(0, o.Sign(x.signer, x.clock.Now()))
+	return o, p
+}
+
+// refused demands that an order is refused, in that word.
+func (x *issuing) refused(i int, o *visit.Order, want string) {
+	x.t.Helper()
+	w := x.post(i, o)
+	if w.status == http.StatusOK || !strings.Contains(w.body, want) {
+		x.t.Errorf("status %d, %q, want %q", w.status, w.body, want)
+	}
+}
+
+type posted struct {
+	status int
+	body   string
+}
+
+// post brings an order to the issuer at a replica.
+func (x *issuing) post(i int, o *visit.Order) posted {
+	x.t.Helper()
+	b, _, err := x.issuers[i].Issue(context.Background(), o)
+	if err != nil {
+		return posted{http.StatusForbidden, err.Error()}
+	}
+	return posted{http.StatusOK, string(b)}
+}
+
+// device has a credential of either issuer, the helper's from a replica.
+func (x *issuing) device(i int) holder {
+	x.t.Helper()
+	o, p := x.order()
+	w := x.post(i, o)
+	if w.status != http.StatusOK {
+		x.t.Fatal(w.body)
+	}
+	x.orders = append(x.orders, o)
+	r := must(arc.ReadCredentialResponse([]byte(w.body)))
+	k := x.counted.issuers[dap.RoleHelper].key(uint64(x.epoch))
+	return holder{dap.RoleLeader: x.issue(dap.RoleLeader, uint64(x.epoch)), dap.RoleHelper: must(p.Finalize(k.PublicKey(), r))}
+}
+
+func newIssuing(t *testing.T, most uint64) *issuing {
+	t.Helper()
+	schema, dir := pgtest.NewServer(t).Schema(t), t.TempDir() // which end after the pair
+	x := &issuing{counted: newCounted(t, setup{})}
+	now := x.clock.Now()
+	x.epoch = uint32(now.Unix()/day) + 1
+	begin := time.Unix(int64(x.epoch)*day, 0)
+	x.clock.advance(begin.Add(-time.Hour).Sub(now))
+	root := signed.Generate()
+	x.signer = signedtest.Signer(t, root, now.AddDate(0, 0, -1), 30*24*time.Hour)
+	x.keys = [2]*disktest.Mem{disktest.NewMem(41), disktest.NewMem(42)}
+	deployment := x.credentials.Deployment
+	public := must(issuer.MakeKey(x.keys[0], signed.Helper, deployment, x.epoch))
+	files := disktest.FilesOf(t, x.keys[0])
+	files.Put(t, x.keys[1])
+	for _, b := range files {
+		x.counted.issuers[dap.RoleHelper].keys[uint64(x.epoch)] = must(arc.ReadPrivateKey(b[len(b)-arc.PrivateKeySize:]))
+	}
+	x.both = x.replicas(schema, dir, func(i int, o *helper.Options) {
+		register := must(database.OpenIssued(t.Context(), aggregator.Database{
+			File: filepath.Join(dir, "service"), Schema: schema.Name, WrappingKeys: filepath.Join(dir, "wrapping")}, deployment))
+		x.issuers[i] = must(issuer.New(issuer.Options{Role: signed.Helper, Deployment: deployment, Epoch: day * time.Second, Keys: x.keys[i], Shared: register, Now: x.clock.Now,
+			Terms: func(epoch uint32) (issuer.Terms, bool) {
+				return issuer.Terms{Key: [arc.PublicKeySize]byte(public.Append(nil)), Attester: root.Public(), Cap: most, Begin: time.Unix(int64(epoch)*day, 0)}, epoch == x.epoch
+			}}))
+		t.Cleanup(func() { _ = x.issuers[i].Close() })
+		o.Issuer = beside{x.issuers[i]}
+	})
+	x.fetchKeys()
+	return x
+}
+
+// TestReplicasIssue: a device may ask either of two processes, which answer as one, no more
+// than the manifest says; either verifies what the other gave out and compares batches with
+// how many both have; one that is down is missed by nobody, and one by whose clock the epoch
+// has not begun gives out nothing once the other has counted.
+func TestReplicasIssue(t *testing.T) {
+	const devices = 12
+	x := newIssuing(t, devices)
+	var crowd []holder
+	for n := range devices {
+		crowd = append(crowd, x.device(n%2))
+	}
+	late, _ := x.order()
+	for i, issuer := range x.issuers {
+		x.refused(i, late, "are answered")
+		for _, o := range x.orders[:2] {
+			if _, repeated, err := issuer.Issue(t.Context(), o); err != nil || !repeated {
+				t.Errorf("a request again, at replica %d: %v, %v", i, repeated, err)
+			}
+		}
+		if _, err := issuer.Count(x.epoch); err == nil {
+			t.Errorf("replica %d has counted an epoch that has not begun", i)
+		}
+	}
+	round := func(i int, list ...holder) {
+		t.Helper()
+		x.at(i)
+		var reports []dap.Report
+		for _, h := range list {
+			reports = append(reports, x.from(h))
+		}
+		x.accept(reports...)
+	}
+	x.clock.advance(2 * time.Hour)
+	round(0, crowd...)
+	x.settled(devices, nil)
+	round(1, crowd[0], crowd[1]) // at the other replica they count no second time
+	x.settled(devices, map[string]uint64{"report_replayed": 2})
+	must(0, x.issuers[0].Close()) // it is down
+	if resp, sum := x.collect(dap.CollectionJobReq{Query: dap.Query{Mode: dap.TimeInterval, Interval: dap.Interval{Start: x.now(), Duration: 1}}}); resp.ReportCount != devices || sum[1] != devices {
+		t.Errorf("%d reports, %v", resp.ReportCount, sum)
+	}
+	x.clock.advance(-2 * time.Hour)
+	x.refused(1, late, "are counted")
+	x.clock.advance(3 * time.Hour)
+
+	// One credential that neither gave out, of the key itself, and the batch is held.
+	round(1, append(crowd, x.holder())...)
+	x.settled(2*devices+1, map[string]uint64{"report_replayed": 2})
+	x.ask(dap.CollectionJobReq{Query: dap.Query{Mode: dap.TimeInterval, Interval: dap.Interval{Start: x.now(), Duration: 1}}})
+	x.step()
+	s := must(x.helper.Status(t.Context()))
+	if held := s.Tasks[0].Held; len(held) != 1 || held[0].Verdict != status.Forged || held[0].Devices == nil || *held[0].Devices != devices {
+		t.Errorf("the helper holds %+v", held)
+	}
+}
+
+// TestReplicaLacksIssuerKey: a process that has not got the key of an epoch refuses no report
+// of it for good, while another has given credentials out; of an epoch of which none were
+// given out, or whose key another has destroyed, it knows that nothing can hold.
+func TestReplicaLacksIssuerKey(t *testing.T) {
+	x := newIssuing(t, 10)
+	x.device(0)
+	const next = 1
+	must(issuer.MakeKey(x.keys[1], signed.Helper, x.credentials.Deployment, x.epoch+next))
+	must(0, x.keys[1].Remove(fmt.Sprint(x.epoch, ".issuer")))
+	other := beside{x.issuers[1]}
+	lacks := func(epoch uint32, gone bool) {
+		t.Helper()
+		if _, _, err := other.Verifier(x.credentials.Deployment, uint64(epoch)); err == nil || errors.Is(err, aggregator.ErrNoIssuerKey) != gone {
+			t.Errorf("epoch %d: %v", epoch, err)
+		}
+	}
+	lacks(x.epoch, false)
+	lacks(x.epoch-1, true)
+	x.clock.advance(5 * day * time.Second)
+	if last, any, err := x.issuers[0].Retire(); err != nil || !any || last != x.epoch {
+		t.Fatal(last, any, err)
+	}
+	lacks(x.epoch, true)
+	if n, err := x.issuers[1].Count(x.epoch); err != nil || n != 1 {
+		t.Errorf("%d devices, %v", n, err)
+	}
+}
