@@ -192,10 +192,10 @@ func TestReplicasIssue(t *testing.T) {
 	}
 }
 
-// TestReplicaLacksIssuerKey: a process that has not got the key of an epoch refuses no report
+// TestReplicasLackAnIssuersKey: a process that has not got the key of an epoch refuses no report
 // of it for good, while another has given credentials out; of an epoch of which none were
 // given out, or whose key another has destroyed, it knows that nothing can hold.
-func TestReplicaLacksIssuerKey(t *testing.T) {
+func TestReplicasLackAnIssuersKey(t *testing.T) {
 	x := newIssuing(t, 10)
 	x.device(0)
 	const next = 1

@@ -9,9 +9,12 @@
 // entered once. When the epoch has begun nothing is issued any more, and how many there are is
 // public ([Issuer.Count]); until then it is nobody's business.
 //
+// An issuer of several processes has one [Register] and the same keys at each: any of them
+// answers, and what one has answered all count.
+//
 // # Keys
 //
-// Each epoch has a key of its own, a file in a directory that nobody else writes to. The
+// Each epoch has a key of its own, a file in a directory that no other process writes to. The
 // aggregator verifies with it what devices show ([Issuer.Verifier]), so that it stays until
 // the last round of the epoch has long been closed, and is then overwritten and removed
 // ([Issuer.Retire]). A key that is gone is never made again.
