@@ -192,8 +192,8 @@ func TestReplicasIssue(t *testing.T) {
 	}
 }
 
-// TestReplicasLackAnIssuersKey: a process that has not got the key of an epoch refuses no report
-// of it for good, while another has given credentials out; of an epoch of which none were
+// TestReplicasLackAnIssuersKey: a process that has not got the key of an epoch, or made
+// another, refuses no report of it for good, while another has given credentials out; of an epoch of which none were
 // given out, or whose key another has destroyed, it knows that nothing can hold.
 func TestReplicasLackAnIssuersKey(t *testing.T) {
 	x := newIssuing(t, 10)
@@ -210,6 +210,13 @@ func TestReplicasLackAnIssuersKey(t *testing.T) {
 	}
 	lacks(x.epoch, false)
 	lacks(x.epoch-1, true)
+	must(issuer.MakeKey(x.keys[1], signed.Helper, x.credentials.Deployment, x.epoch)) // and it makes one of its own
+	lacks(x.epoch, false)
+	order, _ := x.order()
+	if _, _, err := x.issuers[1].Issue(t.Context(), order); !errors.Is(err, issuer.ErrKey) {
+		t.Errorf("with a key that the manifest does not name: %v", err)
+	}
+	must(0, x.keys[1].Remove(fmt.Sprint(x.epoch, ".issuer")))
 	x.clock.advance(5 * day * time.Second)
 	if last, any, err := x.issuers[0].Retire(); err != nil || !any || last != x.epoch {
 		t.Fatal(last, any, err)

@@ -31,6 +31,14 @@ type Terms struct {
 	Begin time.Time
 }
 
+// names fails with [ErrKey] where the manifest names another key.
+func (t *Terms) names(k *arc.PrivateKey, epoch uint32) error {
+	if [arc.PublicKeySize]byte(k.PublicKey().Append(nil)) != t.Key {
+		return fmt.Errorf("%w: the manifest of epoch %d names another", ErrKey, epoch)
+	}
+	return nil
+}
+
 // Options make an issuer.
 type Options struct {
 	// Role is that of the aggregator beside it. Required.
@@ -186,8 +194,8 @@ func (x *Issuer) Issue(ctx context.Context, o *visit.Order) (response []byte, re
 	if err != nil {
 		return nil, false, err
 	}
-	if [arc.PublicKeySize]byte(k.PublicKey().Append(nil)) != terms.Key {
-		return nil, false, fmt.Errorf("%w: the manifest of epoch %d names another", ErrKey, o.Epoch)
+	if err := terms.names(k, o.Epoch); err != nil {
+		return nil, false, err
 	}
 	made, err := k.Respond(q)
 	if err != nil {
@@ -236,8 +244,8 @@ func (x *Issuer) Count(epoch uint32) (uint64, error) {
 
 // Verifier is that of what devices show in an epoch of the deployment, with the name of its
 // key. It fails with [ErrNoKey] where there never was such a key, or it was destroyed: then
-// nothing that is shown can hold. A key that is missing between others, or cannot be read, is
-// another error, of now.
+// nothing that is shown can hold. A key that is missing between others, cannot be read, or is
+// not the manifest's ([ErrKey]) is another error, of now.
 func (x *Issuer) Verifier(deployment [32]byte, epoch uint64) (*arc.Verifier, arc.KeyID, error) {
 	e := uint32(epoch)
 	if deployment != x.o.Deployment || uint64(e) != epoch {
@@ -256,8 +264,17 @@ func (x *Issuer) Verifier(deployment [32]byte, epoch uint64) (*arc.Verifier, arc
 	if err != nil {
 		return nil, arc.KeyID{}, err
 	}
+	// Another process's key, or one that was made twice, would have what honest devices show
+	// refused for good.
+	terms, ok := x.o.Terms(e)
+	if err := terms.names(k, e); ok && err != nil {
+		return nil, arc.KeyID{}, err
+	}
 	id := k.PublicKey().ID()
 	v := &verifier{k.Verifier(arc.NewRequestContext(arc.Role(x.o.Role), x.o.Deployment, epoch, id)), id}
+	if !ok && x.o.Shared != nil { // the manifest may come yet
+		return v.verifier, v.key, nil
+	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.verifiers[e] = v
