@@ -10,9 +10,9 @@ import (
 	"github.com/starling-agg/starling/internal/disk"
 )
 
-// A Register has the SHA-256 of each request that was answered, by epoch. What a method has
-// returned is durable; after an error it may be done or not, and the same call again is
-// harmless. It is safe for concurrent use, by all processes of the issuer.
+// A Register has the SHA-256 of each request that was answered, by epoch. A method that
+// has returned has done its work durably; after an error it may be done or not, and the same
+// call again is harmless. It is safe for concurrent use, by all processes of the issuer.
 type Register interface {
 	// Enter enters a request of an epoch, unless it is there, the epoch is counted, or most
 	// are there: then entered is false, and true of one that was there.

@@ -24,7 +24,7 @@ const (
 //
 // Each request is entered by a transaction that has the row of its epoch, so that of
 // requests at several processes no more are entered than may be, and one that comes twice is
-// entered once. Whoever counts an epoch ends it by the same row: what is counted stays so,
+// entered once. The process that counts an epoch ends it by the same row: its number stays,
 // whatever the other processes' clocks say.
 type Issued struct {
 	db         *pgdb.DB
