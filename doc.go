@@ -46,7 +46,7 @@
 //	                   problem documents, the header that advertises a task
 //	vdaf               prio3  pine  vdaftest  internal/{field xof flp kernel}: proofs about shares
 //	dp                 release  noise  correlated  accountant  certificate  amplify
-//	                   calculator  local  projection: what privacy costs
+//	                   calculator  local  projection  sketch: what privacy costs
 //	internal/service   database  servicetest: configuration, logs, metrics, HTTP, start and stop
 //	internal/faults    all that is wrong with a file, at once
 //	internal/pgserver  servers of PostgreSQL of a program's own, for tests and benchmarks

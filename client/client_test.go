@@ -40,6 +40,7 @@ func TestReport(t *testing.T) {
 		{recipe.Multihot{Length: 4, MaxWeight: 2, Chunk: 3}, []Value{
 			Vector([]uint64{1, 0, 0, 1}), Vector([]uint64{0, 0, 0, 1}), Vector([]uint64{0, 0, 0, 0}),
 		}, []int64{1, 0, 0, 2}},
+		{recipe.Quantiles{Min: 2, Max: 7, Width: 2, Branching: 2, Chunk: 3}, []Value{Number(0), Number(3), Number(4), Number(1 << 63)}, []int64{3, 1, 2, 1, 1}},
 		{recipe.SumVec{Length: 3, Max: 5, Chunk: 4}, []Value{Vector([]uint64{5, 0, 1}), Vector([]uint64{5, 2, 0})}, []int64{10, 2, 1}},
 		{recipe.L1BoundSum{Length: 3, Max: 6, Chunk: 4}, []Value{Vector([]uint64{5, 0, 1}), Vector([]uint64{0, 6, 0}), Vector(make([]uint64, 3))},
 			[]int64{5, 6, 1}},

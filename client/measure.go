@@ -99,8 +99,12 @@ func shardOf(r *recipe.Recipe) (sharder, error) {
 		v, err := prio3.NewHistogram(aggregators, int(c.Length), int(c.ChunkLength))
 		return measured(v, func(x Value) int { return int(x.number) }), err
 	case dap.MultihotCountVecConfig:
+		q, ok := r.Query.(recipe.Marked)
+		if !ok {
+			break
+		}
 		v, err := prio3.NewMultihotCountVec(aggregators, int(c.Length), int(c.MaxWeight), int(c.ChunkLength))
-		return measured(v, Value.flags), err
+		return measured(v, func(x Value) []bool { return q.Marks(x.numbers()) }), err
 	case dap.SumVecConfig:
 		v, err := prio3.NewSumVec(aggregators, int(c.Length), c.MaxMeasurement, int(c.ChunkLength))
 		return measured(v, func(x Value) []uint64 { return x.vector }), err
@@ -151,12 +155,4 @@ func ValueOf(form recipe.Form, numbers []uint64) Value {
 		return Vector(numbers)
 	}
 	return Value{kind: form, number: numbers[0]}
-}
-
-func (v Value) flags() []bool {
-	flags := make([]bool, len(v.vector))
-	for i, x := range v.vector {
-		flags[i] = x == 1
-	}
-	return flags
 }

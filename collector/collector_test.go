@@ -87,6 +87,34 @@ func TestCollect(t *testing.T) {
 	}
 }
 
+// TestDistribution: where numbers are asked for the result has their deciles, in JSON too,
+// and elsewhere none.
+func TestDistribution(t *testing.T) {
+	q := recipe.Quantiles{Max: 3, Width: 1, Branching: 2, Chunk: 3}
+	r := testRecipe(q, recipe.NoNoise{}, dap.TimeInterval)
+	l := newLeader(t, r, [2][]int64{{70, 30, 40, 20, 30, 0}, {0, 0, 0, 10, 0, 0}})
+	cl := l.collector(r, nil)
+	got, err := cl.Collect(t.Context(), day(cl))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values []uint64
+	for _, d := range got.Distribution.Deciles {
+		values = append(values, d.Value)
+	}
+	if want := []uint64{0, 0, 0, 0, 1, 1, 1, 2, 2}; !slices.Equal(values, want) {
+		t.Errorf("deciles %v, want %v", values, want)
+	}
+	b, err := json.Marshal(got)
+	if err != nil || !strings.Contains(string(b), `"deciles":[{"share":0.1,"value":0,"interval95":[0,0],"detected":true}`) {
+		t.Errorf("%s, %v", b, err)
+	}
+	b, err = json.Marshal(&Result{Guarantee: new(recipe.Guarantee)})
+	if err != nil || strings.Contains(string(b), "distribution") {
+		t.Errorf("%s, %v", b, err)
+	}
+}
+
 // The 95 % interval holds the sum of two draws with that probability, by the exact law of
 // the noise that is drawn.
 func TestIntervalCovers(t *testing.T) {

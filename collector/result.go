@@ -48,6 +48,10 @@ type Result struct {
 	// Sampled is what was undone to get there; nil where devices neither toss coins nor
 	// randomize.
 	Sampled *Sampled
+	// Distribution has the deciles of numbers, where the query asks for them; else nil. It
+	// is about the reports of the batch. Estimate is then of nodes, as released, whose
+	// counts Distribution makes consistent.
+	Distribution *recipe.Distribution
 	// Labels are the names of a histogram's buckets; nil where the recipe gives none.
 	Labels []string
 	// Guarantee is what the people in the batch have.
@@ -147,6 +151,9 @@ func (c *Collector) result(resp *dap.CollectionJobResp, raw []int64) (*Result, e
 		r.Interval95[i] = [2]float64{(v - reach) * unit, (v + reach) * unit}
 	}
 	r.SamplingStderr = samplingStderr(c.recipe.Query, r.Estimate, n)
+	if r.Distribution, err1 = c.recipe.Distribution(raw, resp.ReportCount); err1 != nil {
+		return nil, fmt.Errorf("collector: %w", err1)
+	}
 	return r, c.lengthen(r)
 }
 
@@ -213,23 +220,24 @@ func samplingStderr(q recipe.Query, estimate []float64, n float64) []float64 {
 // MarshalJSON writes the result as one object with stable keys.
 func (r *Result) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
-		RecipeID       recipe.ID         `json:"recipe_id"`
-		TaskID         dap.TaskID        `json:"task_id"`
-		ReportCount    uint64            `json:"report_count"`
-		Interval       [2]uint64         `json:"interval_units"`
-		From           time.Time         `json:"from"`
-		To             time.Time         `json:"to"`
-		Labels         []string          `json:"buckets,omitempty"`
-		Raw            []int64           `json:"raw"`
-		Estimate       []float64         `json:"estimate"`
-		Stderr         []float64         `json:"stderr"`
-		Interval95     [][2]float64      `json:"interval95"`
-		SamplingStderr []float64         `json:"sampling_stderr"`
-		Sampled        *Sampled          `json:"sampled"`
-		Guarantee      *recipe.Guarantee `json:"guarantee"`
+		RecipeID       recipe.ID            `json:"recipe_id"`
+		TaskID         dap.TaskID           `json:"task_id"`
+		ReportCount    uint64               `json:"report_count"`
+		Interval       [2]uint64            `json:"interval_units"`
+		From           time.Time            `json:"from"`
+		To             time.Time            `json:"to"`
+		Labels         []string             `json:"buckets,omitempty"`
+		Raw            []int64              `json:"raw"`
+		Estimate       []float64            `json:"estimate"`
+		Stderr         []float64            `json:"stderr"`
+		Interval95     [][2]float64         `json:"interval95"`
+		SamplingStderr []float64            `json:"sampling_stderr"`
+		Sampled        *Sampled             `json:"sampled"`
+		Distribution   *recipe.Distribution `json:"distribution,omitempty"`
+		Guarantee      *recipe.Guarantee    `json:"guarantee"`
 	}{
 		r.RecipeID, r.TaskID, r.ReportCount,
 		[2]uint64{uint64(r.Interval.Start), uint64(r.Interval.Start) + uint64(r.Interval.Duration)}, r.From, r.To,
-		r.Labels, r.Raw, r.Estimate, r.Stderr, r.Interval95, r.SamplingStderr, r.Sampled, r.Guarantee,
+		r.Labels, r.Raw, r.Estimate, r.Stderr, r.Interval95, r.SamplingStderr, r.Sampled, r.Distribution, r.Guarantee,
 	})
 }

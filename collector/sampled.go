@@ -45,10 +45,7 @@ func (c *Collector) estimate(r *Result) error {
 		// surer than the sum is.
 		unit = 1 / e.Devices
 	}
-	z := recipe.Normal95
-	if noise := c.recipe.Noise.Spread(); noise.Deviation > 0 {
-		z = max(z, noise.Reach95/noise.Deviation) // for noise that strays further than a normal distribution
-	}
+	z := c.recipe.Noise.Spread().Deviations95()
 	r.Sampled = &Sampled{
 		Devices: e.Devices, Answers: e.Answers, Dummies: math.Max(0, float64(r.ReportCount)-e.Answers),
 		Threshold: c.recipe.Threshold(), MinBatch: c.recipe.MinBatch, DummiesAllowed: c.recipe.Threshold() - c.recipe.MinBatch,

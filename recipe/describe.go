@@ -105,6 +105,9 @@ func (r *Recipe) Describe(w io.Writer, p Particulars) error {
 	if text, err := r.expected(); err == nil && text != "" {
 		line("", "%s", text)
 	}
+	if text := r.expectedRanks(); text != "" {
+		line("", "%s", text)
+	}
 	line("Protects", "%s", r.PrivacyUnit())
 	if whom := r.Population; whom != nil {
 		line("Of whom", "%s", whom.Statement)

@@ -36,6 +36,18 @@ func answersOf(q Query) (list [][]int) {
 		}
 		return list
 	}
+	if numbers, ok := q.(Quantiles); ok {
+		for n := range numbers.Max + 2 {
+			x := make([]int, q.Aggregates())
+			for i, mark := range numbers.Marks([]uint64{n}) {
+				if mark {
+					x[i] = 1
+				}
+			}
+			list = append(list, x)
+		}
+		return list
+	}
 	cube(q.Aggregates(), 0, int(q.Largest()), func(x []int) {
 		numbers := make([]uint64, len(x))
 		for i, v := range x {
@@ -54,6 +66,9 @@ func answersOf(q Query) (list [][]int) {
 // certificate must have say epsilon itself, for wide multi-hot queries too.
 func TestEnumeratedPureLoss(t *testing.T) {
 	queries := []Query{Count{}, Sum{Max: 5}, Mean{Max: 3}}
+	for _, q := range []Quantiles{{Max: 1, Width: 1, Branching: 2}, {Max: 2, Width: 1, Branching: 2}, {Min: 2, Max: 9, Width: 2, Branching: 2}, {Max: 3, Width: 1, Branching: 3}, {Max: 3, Width: 1, Branching: 4}} {
+		queries = append(queries, q)
+	}
 	for n := uint32(1); n <= 4; n++ {
 		queries = append(queries, Histogram{Length: n})
 		for k := uint64(1); k <= uint64(n); k++ {

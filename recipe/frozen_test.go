@@ -30,7 +30,8 @@ import (
 // one is computed again by a test that somebody waits for, and of frozenSampleCI one where
 // CI is true; -frozen.all computes each.
 const (
-	frozenRecipes  = 2000
+	frozenRecipes  = 2040
+	frozenBefore   = 2000 // lines from here on are of [recipe.Quantiles]
 	frozenSample   = 200
 	frozenSampleCI = 16
 )
@@ -286,7 +287,7 @@ func showFrozen(t *testing.T, line int) {
 
 // frozenKinds are the kinds that the file has to hold 20 of each at least.
 var frozenKinds = []string{
-	"count", "sum", "mean", "histogram", "multihot", "sumvec", "l1-bound-sum", "vector",
+	"count", "sum", "mean", "histogram", "multihot", "sumvec", "l1-bound-sum", "quantiles", "vector",
 	"no randomizer", "krr", "rappor", "device gaussian",
 	"always", "bernoulli", "importance", "donation-time",
 	"time-interval", "leader-selected", "direct", "relay",
@@ -304,7 +305,7 @@ func kindsOf(o account.Options) []string {
 	}
 	list = append(list, map[string]string{
 		"recipe.Count": "count", "recipe.Sum": "sum", "recipe.Mean": "mean", "recipe.Histogram": "histogram", "recipe.Multihot": "multihot",
-		"recipe.SumVec": "sumvec", "recipe.L1BoundSum": "l1-bound-sum", "recipe.Vector": "vector",
+		"recipe.SumVec": "sumvec", "recipe.L1BoundSum": "l1-bound-sum", "recipe.Quantiles": "quantiles", "recipe.Vector": "vector",
 	}[fmt.Sprintf("%T", o.Query)])
 	list = append(list, map[string]string{
 		"<nil>": "no randomizer", "recipe.KRR": "krr", "recipe.RAPPOR": "rappor", "recipe.Gaussian": "device gaussian",
@@ -396,7 +397,11 @@ func drawOptions(line, draw int) account.Options {
 	if d.chance(60) {
 		o.Rounds = uint32(d.whole(2, 60))
 	}
-	d.query(&o)
+	if line < frozenBefore {
+		d.query(&o)
+	} else {
+		o.Query = d.quantiles()
+	}
 	d.participation(&o)
 	if o.Randomizer == nil {
 		d.noise(&o)
@@ -449,6 +454,14 @@ func (d drawer) query(o *account.Options) {
 			o.Query, o.Randomizer = recipe.Multihot{Length: length}, recipe.RAPPOR{Epsilon0: d.decimal(0.2, 8)}
 		}
 	}
+}
+
+func (d drawer) quantiles() recipe.Query {
+	q := recipe.Quantiles{Min: d.whole(1, 100) - 1, Width: d.whole(1, 20)}
+	bins := d.whole(2, 400)
+	q.Max = q.Min + bins*q.Width - 1 // of the last bin
+	q.Branching = uint32(d.whole(2, bins))
+	return q
 }
 
 // participation draws coins, the relay and what hides them.
@@ -560,6 +573,9 @@ func distances(q recipe.Query) (l2, l1 float64) {
 		return math.Sqrt(n), n
 	case recipe.SumVec:
 		return float64(q.Max) * math.Sqrt(float64(q.Length)), float64(q.Max) * float64(q.Length)
+	case recipe.Quantiles:
+		n := float64(2 * q.VDAFConfig().(dap.MultihotCountVecConfig).MaxWeight)
+		return math.Sqrt(n), n
 	case recipe.L1BoundSum:
 		return math.Sqrt2 * float64(q.Max), 2 * float64(q.Max)
 	case recipe.Vector:
@@ -624,7 +640,7 @@ func (d drawer) extensions(o *account.Options) {
 // TestFrozenKinds holds the list of kinds to what can be drawn.
 func TestFrozenKinds(t *testing.T) {
 	found := make(map[string]bool)
-	for line := range 2000 {
+	for line := range frozenRecipes {
 		for _, k := range kindsOf(drawOptions(line, 0)) {
 			found[k] = true
 			if !slices.Contains(frozenKinds, k) {

@@ -65,6 +65,15 @@ func (q Multihot) VDAFConfig() dap.VDAFConfig {
 	return dap.MultihotCountVecConfig{Length: q.Length, MaxWeight: q.MaxWeight, ChunkLength: q.Chunk}
 }
 
+// Marks are the ones of the vector.
+func (q Multihot) Marks(numbers []uint64) []bool {
+	marks := make([]bool, len(numbers))
+	for i, x := range numbers {
+		marks[i] = x == 1
+	}
+	return marks
+}
+
 // Contribution is 1 in at most MaxWeight places.
 func (q Multihot) Contribution() release.Contribution {
 	return release.MultiHotOf(uint64(q.Length), q.MaxWeight)

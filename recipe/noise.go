@@ -61,6 +61,15 @@ type Spread struct {
 	Reach95 float64
 }
 
+// Deviations95 is how many standard deviations noise stays within with probability 95 %, no
+// fewer than a normal variable does: a sum of several draws is between the two.
+func (s Spread) Deviations95() float64 {
+	if s.Deviation == 0 {
+		return Normal95
+	}
+	return max(Normal95, s.Reach95/s.Deviation)
+}
+
 // Normal95 is how many standard deviations a normal variable stays within with probability
 // 95 %.
 const Normal95 = 1.959964

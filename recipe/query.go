@@ -14,8 +14,8 @@ import (
 )
 
 // A Query says what is computed. Each has a file of its own, with all that there is to
-// say of it: [Count], [Sum], [Mean], [Histogram], [Multihot], [SumVec], [L1BoundSum] and
-// [Vector].
+// say of it: [Count], [Sum], [Mean], [Histogram], [Multihot], [SumVec], [L1BoundSum],
+// [Quantiles] and [Vector].
 type Query interface {
 	fmt.Stringer
 
@@ -69,6 +69,15 @@ type Query interface {
 	spread(x, answers float64) float64
 }
 
+// Marked is a Query whose answers are encoded as zeros and ones, which
+// Prio3MultihotCountVec takes.
+type Marked interface {
+	Query
+	// Marks are the ones that encode the numbers of an answer, in time that depends on how
+	// many there are alone.
+	Marks(numbers []uint64) []bool
+}
+
 // A Form is how the answer to a query is given: as one number, but for [Numbers] and
 // [Reals], of which there are as many as the query has places.
 type Form uint8
@@ -100,6 +109,7 @@ var queries = []queryKind{
 	{tagMultihot, readMultihot, "multihot", 2, func(n []uint64) Query { return Multihot{Length: uint32(n[0]), MaxWeight: n[1]} }},
 	{tagSumVec, readSumVec, "sumvec", 2, func(n []uint64) Query { return SumVec{Length: uint32(n[0]), Max: n[1]} }},
 	{tagL1BoundSum, readL1BoundSum, "l1", 2, func(n []uint64) Query { return L1BoundSum{Length: uint32(n[0]), Max: n[1]} }},
+	{tagQuantiles, readQuantiles, "quantiles", 4, typedQuantiles},
 	{tagVector, readVector, "vector", 0, nil},
 }
 
@@ -116,9 +126,9 @@ func readQuery(tag uint8, d *decoder) (Query, bool) {
 const maxTyped = 1 << 31
 
 // ParseQuery reads a name with its numbers, as in count, sum:MAX, mean:MAX,
-// histogram:LENGTH, multihot:LENGTH:WEIGHT, sumvec:LENGTH:MAX, l1:LENGTH:MAX and
-// vector:LENGTH:NORM:BITS or vector:LENGTH:NORM:BITS:PROOF. The lengths of chunks are left
-// to [WithChunk].
+// histogram:LENGTH, multihot:LENGTH:WEIGHT, sumvec:LENGTH:MAX, l1:LENGTH:MAX,
+// quantiles:MIN:MAX:WIDTH:BRANCHING and vector:LENGTH:NORM:BITS or
+// vector:LENGTH:NORM:BITS:PROOF. The lengths of chunks are left to [WithChunk].
 func ParseQuery(s string) (Query, error) {
 	name, rest, _ := strings.Cut(s, ":")
 	i := slices.IndexFunc(queries, func(q queryKind) bool { return q.typed == name })
@@ -137,7 +147,7 @@ func ParseQuery(s string) (Query, error) {
 		n = append(n, v)
 	}
 	if i < 0 {
-		return nil, fmt.Errorf("%q is not a query; want count, sum, mean, histogram, multihot, sumvec, l1 or vector", s)
+		return nil, fmt.Errorf("%q is not a query; want count, sum, mean, histogram, multihot, sumvec, l1, quantiles or vector", s)
 	}
 	q := queries[i]
 	if len(n) != q.numbers {

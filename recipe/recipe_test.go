@@ -52,6 +52,9 @@ func variants() map[string]*Recipe {
 	with("mean", func(r *Recipe) { r.Query = Mean{Max: 1} })
 	with("multihot", func(r *Recipe) { r.Query = Multihot{Length: 30, MaxWeight: 2, Chunk: 6} })
 	with("sumvec", func(r *Recipe) { r.Query = SumVec{Length: 3, Max: 1, Chunk: 3} })
+	with("quantiles", func(r *Recipe) {
+		r.Query, r.Noise = Quantiles{Min: 3, Max: 20, Width: 2, Branching: 3, Chunk: 5}, DiscreteGaussian{Variance: Rational{Num: 120, Den: 1}, Share: DrawsAll}
+	})
 	with("l1 bound", func(r *Recipe) {
 		r.Query, r.Noise = L1BoundSum{Length: 12, Max: 10, Chunk: 7}, DiscreteGaussian{Variance: Rational{Num: 2500, Den: 1}, Share: DrawsAll}
 	})
@@ -329,7 +332,7 @@ func TestTask(t *testing.T) {
 			want = 2
 		case SumVec:
 			want = 3
-		case Multihot:
+		case Multihot, Quantiles:
 			want = 5
 		case L1BoundSum:
 			want = 7

@@ -27,6 +27,7 @@ const (
 	tagVector    = 7
 
 	tagL1BoundSum = 10
+	tagQuantiles  = 11
 
 	tagRandomizerNone = 1
 	tagDeviceGaussian = 2
@@ -100,6 +101,7 @@ var codepoints = []Codepoint{
 	{"query", 8, "group-sums", false},
 	{"query", 9, "heavy-hitters", false},
 	{"query", tagL1BoundSum, "l1-bound-sum", true},
+	{"query", tagQuantiles, "quantiles", true},
 
 	{"randomizer", tagRandomizerNone, "none", true},
 	{"randomizer", tagDeviceGaussian, "gaussian", true},

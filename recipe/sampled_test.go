@@ -165,8 +165,11 @@ func TestSampledRefuses(t *testing.T) {
 		"replace neighbours":         {func(r *Recipe) { claim(r, func(c *ApproxDP) { c.Neighbours = release.ReplaceOne }) }, "claim.neighbours"},
 		"unknown KEM":                {func(r *Recipe) { r.KEM = 0x20 }, "hpke_suite"},
 		"histogram that has no zero": {func(r *Recipe) { r.Query, r.Participation = Histogram{12, 4}, Bernoulli{Rational{Num: 1, Den: 10}} }, "query"},
-		"noise of both":              {func(r *Recipe) { r.Randomizer = RAPPOR{Decimal{4, 0}} }, "noise"},
-		"everybody":                  {func(r *Recipe) { r.Participation = Bernoulli{Rational{Num: 1, Den: 1}} }, "participation.rate"},
+		"quantiles of a sample": {func(r *Recipe) {
+			r.Query, r.Participation = Quantiles{0, 9, 1, 4, 4}, Bernoulli{Rational{Num: 1, Den: 10}}
+		}, "query"},
+		"noise of both": {func(r *Recipe) { r.Randomizer = RAPPOR{Decimal{4, 0}} }, "noise"},
+		"everybody":     {func(r *Recipe) { r.Participation = Bernoulli{Rational{Num: 1, Den: 1}} }, "participation.rate"},
 	})
 	check(func() *Recipe { return sampledVariants()["donation time"] }, changes{
 		"one slot":       {func(r *Recipe) { r.Participation = DonationTime{Rational{Num: 1, Den: 2}, 1, 3} }, "participation.slots"},

@@ -65,6 +65,7 @@ func TestMadeUp(t *testing.T) {
 	for _, q := range []recipe.Query{
 		recipe.Count{}, recipe.Sum{Max: 2}, recipe.Mean{Max: 2}, recipe.Histogram{Length: 2}, recipe.Multihot{Length: 3, MaxWeight: 1},
 		recipe.SumVec{Length: 2, Max: 1}, recipe.L1BoundSum{Length: 2, Max: 3}, recipe.Vector{Dimension: 4},
+		recipe.Quantiles{Min: 3, Max: 9, Width: 1, Branching: 2},
 	} {
 		r := &recipe.Recipe{Query: q}
 		for range 100 {

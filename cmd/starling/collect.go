@@ -112,6 +112,14 @@ func resultChart(r *recipe.Recipe, x *collector.Result) *chart.Histogram {
 		Subtitle: fmt.Sprintf("%s reports from %s to %s", chart.Count(float64(x.ReportCount)), x.From.Format(time.RFC3339), x.To.Format(time.RFC3339)),
 		Caption:  fmt.Sprintf("Guarantee: %s. Noise: %s.", guaranteeOf(x.Guarantee), r.Noise),
 	}
+	if d := x.Distribution; d != nil {
+		h.XLabel, h.Estimate, h.Interval = "numbers", nil, nil
+		for _, in := range d.Ranges {
+			h.Labels = append(h.Labels, rangeLabel(in))
+			h.Estimate, h.Interval = append(h.Estimate, in.Count), append(h.Interval, in.Interval95)
+		}
+		return h
+	}
 	if x.Sampled != nil {
 		h.YLabel, h.Sampled = "devices", true
 		h.Caption += " " + sampledWords(x)
@@ -120,6 +128,14 @@ func resultChart(r *recipe.Recipe, x *collector.Result) *chart.Histogram {
 		h.Labels = append(h.Labels, r.Label(i))
 	}
 	return h
+}
+
+// rangeLabel names the numbers of a range.
+func rangeLabel(r recipe.Range) string {
+	if r.From == r.To {
+		return strconv.FormatUint(r.From, 10)
+	}
+	return fmt.Sprintf("%d-%d", r.From, r.To)
 }
 
 // guaranteeOf says what the people in a batch have, what counts on nobody's word first.
@@ -168,13 +184,24 @@ func drawResult(path string, r *recipe.Recipe, x *collector.Result) error {
 }
 
 // writeTable writes a line for each number of a result: its name, the estimate with its
-// standard error, and the 95 % interval.
+// standard error, and the 95 % interval; of a distribution a line for each decile.
 func writeTable(path string, r *recipe.Recipe, x *collector.Result) error {
 	number := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 	rows := [][]string{{"bucket", "estimate", "stderr", "low95", "high95"}}
+	if d := x.Distribution; d != nil {
+		rows = [][]string{{"share", "value", "low95", "high95"}}
+		for _, q := range d.Deciles {
+			rows = append(rows, []string{number(q.Share), number(float64(q.Value)), number(float64(q.Interval95[0])), number(float64(q.Interval95[1]))})
+		}
+		return writeRows(path, rows)
+	}
 	for i, v := range x.Estimate {
 		rows = append(rows, []string{r.Label(i), number(v), number(x.Stderr[i]), number(x.Interval95[i][0]), number(x.Interval95[i][1])})
 	}
+	return writeRows(path, rows)
+}
+
+func writeRows(path string, rows [][]string) error {
 	if err := chart.WriteFile(path, func(w io.Writer) error { return csv.NewWriter(w).WriteAll(rows) }); err != nil {
 		return ofInput(fmt.Errorf("--csv: %w", err), "the result stands above and is not lost: ask again with --csv FILE in a directory that can be written to")
 	}
@@ -197,12 +224,28 @@ func writeVector(w io.Writer, x *collector.Result) {
 	}
 }
 
+// writeDeciles writes the deciles of numbers, with their 95 % intervals.
+func writeDeciles(w io.Writer, d *recipe.Distribution) {
+	fmt.Fprintf(w, "%8s  %12s  %s\n", "decile", "number", "95 % interval")
+	for _, q := range d.Deciles {
+		note := ""
+		if !q.Detected {
+			note = ", which is all: too few reports for the noise"
+		}
+		fmt.Fprintf(w, "%6.0f %%  %12d  %d to %d%s\n", 100*q.Share, q.Value, q.Interval95[0], q.Interval95[1], note)
+	}
+	fmt.Fprintln(w)
+}
+
 func writeResult(e *env, r *recipe.Recipe, x *collector.Result) error {
 	h := resultChart(r, x)
 	fmt.Fprintf(e.stdout, "%s\n%s\n\n", h.Title, h.Subtitle)
+	if x.Distribution != nil {
+		writeDeciles(e.stdout, x.Distribution)
+	}
 	if r.Query.Form() == recipe.Reals {
 		writeVector(e.stdout, x)
-	} else if h.Validate() == nil && len(x.Estimate) > 1 {
+	} else if h.Validate() == nil && len(h.Estimate) > 1 {
 		if err := h.WriteText(e.stdout, e.columns(), e.plain); err != nil {
 			return err
 		}

@@ -89,6 +89,9 @@ func recipeNew() *command {
   multihot:N:MAX    how many have each of N properties, at most MAX of them at once
   sumvec:N:MAX      the sum of vectors of N numbers from 0 to MAX
   l1:N:MAX          the sum of vectors of N numbers from 0 on that add up to at most MAX
+  quantiles:MIN:MAX:WIDTH:BRANCHING
+                    how numbers are distributed, with their deciles; from MIN to MAX, beyond which they count as the nearest,
+                    in bins of WIDTH numbers under a tree. BRANCHING is that of its nodes; 0 chooses it for Gaussian noise
   vector:N:NORM:BITS[:PROOF]
                     the sum of vectors of N real numbers, of length (L2 norm) at most NORM, to BITS binary places. PROOF is
                     pine32, pine40, pine64, pine128, l2fixed16 or l2fixed32; by default the smallest pine with room
@@ -104,6 +107,8 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unit
 			{"starling recipe new --name Crashes --query multihot:40:1 --needles 1/100:1/2 --devices 60000 --relay https://relay.example/ " +
 				"--gateway https://leader.example/gateway --leader https://leader.example/ --helper https://helper.example/ --min-batch 100 " +
 				"--epsilon 1", "rare errors, reported by half of those who have one, in secret"},
+			{"starling recipe new --name 'Minutes on the way' --query quantiles:0:239:1:0 --leader https://leader.example/ " +
+				"--helper https://helper.example/ --min-batch 1000 --epsilon 1", "the deciles of numbers, without a guess where they lie"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			asJSON := flags.Bool("json", false, "print the recipe as one JSON object")

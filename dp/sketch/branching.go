@@ -2,38 +2,33 @@ package sketch
 
 import "math"
 
-// A Norm is that in which noise must cover what one person adds.
-type Norm int
-
-const (
-	L1 Norm = 1 // Laplace noise: its scale is proportional to the levels
-	L2 Norm = 2 // Gaussian noise: its standard deviation is, to their root
-)
-
 const (
 	widest = 64  // branchings up to here are all compared, of wider ones some
 	probes = 256 // cumulative counts that the variance is averaged over, at most
 )
 
-// Branching returns the branching over leaves bins, at least 2, that gives cumulative
-// counts the least mean variance ([Tree.RankVariance]) at one privacy loss, by noise that
-// is the same in all levels. Besides all up to 64 it compares, for each number of levels,
-// the least branching that has it: leaves themselves, a tree of one level, among them.
-func Branching(leaves int, norm Norm) int {
+// Branching returns the branching over leaves bins that gives cumulative counts the least
+// mean variance ([Tree.RankVariance]) at one privacy loss, by noise that is the same in all
+// levels: with L of them the standard deviation of Laplace noise, which covers norm 1, is
+// proportional to L, and that of Gaussian noise, which covers norm 2, to sqrt(L). Besides
+// all up to 64 it compares, for each number of levels, the least branching that has it:
+// leaves themselves, a tree of one level, among them. It is 0 where there is no tree.
+func Branching(leaves, norm int) int {
 	best, least := 0, math.Inf(1)
 	try := func(b int) {
 		t, err := New(leaves, b)
 		if err != nil {
 			return
 		}
-		if v := t.RankVariance() * math.Pow(float64(t.Levels()), 3-float64(norm)); v < least {
+		v, _ := t.RankVariance()
+		if v *= math.Pow(float64(t.Levels()), 3-float64(norm)); v < least {
 			best, least = b, v
 		}
 	}
 	for b := 2; b <= min(leaves, widest); b++ {
 		try(b)
 	}
-	for levels := 1; ; levels++ {
+	for levels := 1; leaves <= MaxLeaves; levels++ {
 		b := int(math.Ceil(math.Pow(float64(leaves), 1/float64(levels)) - roundoff))
 		if b <= widest {
 			break
@@ -43,21 +38,14 @@ func Branching(leaves int, norm Norm) int {
 	return best
 }
 
-// RankVariance is the mean variance of cumulative counts, at places spread evenly over the
-// bins, for noise of variance 1 in each node.
-func (t *Tree) RankVariance() float64 {
-	ones := make([]float64, t.Levels())
-	for i := range ones {
-		ones[i] = 1
-	}
-	e, err := t.Estimator(ones)
-	if err != nil {
-		panic("sketch: internal error: " + err.Error())
-	}
+// RankVariance is the mean and the largest variance of cumulative counts, at up to 256
+// places spread evenly over the bins, for noise of variance 1 in each node.
+func (t *Tree) RankVariance() (mean, largest float64) {
+	e := t.even()
 	n := min(t.leaves-1, probes)
-	sum := 0.0
 	for i := range n {
-		sum += e.upTo(1 + i*(t.leaves-1)/n)
+		v := e.upTo(1 + i*(t.leaves-1)/n)
+		mean, largest = mean+v/float64(n), max(largest, v)
 	}
-	return sum / float64(n)
+	return mean, largest
 }

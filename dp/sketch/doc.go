@@ -3,9 +3,9 @@
 //
 //	t, err := sketch.New(1000, 10)           // 1000 bins, under 110 nodes above them
 //	marks := t.Marks(offset, 1)              // one node of each level, which one person adds
-//	e, err := t.Estimator([]float64{1, 1, 1})
+//	e, err := t.Estimator([]float64{v, v, v}) // of the noise in a node of each level
 //	bins, err := e.Bins(sums, people)        // 1000 numbers that add up to people
-//	deciles := e.Quantiles(bins, shares, 1.96*deviation)
+//	deciles := e.Quantiles(bins, shares, 1.96)
 //
 // A [Tree] of branching b (b = 2 is the dyadic one) stands over the bins. One person adds
 // 1 to one node of each level, so that a range is a sum of few nodes where it would be one

@@ -1,6 +1,9 @@
 package sketch
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // An Estimator is the best linear unbiased estimate of the bins of a tree, for noise of
 // known variances. It is immutable.
@@ -15,14 +18,14 @@ type Estimator struct {
 
 // Estimator returns the one for noise that is independent over nodes, of mean 0 and, in
 // level l, of variance variances[l-1]. These are in any unit, in which [Estimator.Variance]
-// answers. It fails with [ErrShape] unless there is one above 0 for each level.
+// answers. It fails unless there is one above 0 for each level.
 func (t *Tree) Estimator(variances []float64) (*Estimator, error) {
 	if len(variances) != t.Levels() {
-		return nil, fmt.Errorf("%w: %d variances for %d levels", ErrShape, len(variances), t.Levels())
+		return nil, fmt.Errorf("%w: %d variances for %d levels", errShape, len(variances), t.Levels())
 	}
 	for _, v := range variances {
 		if !(v > 0) {
-			return nil, fmt.Errorf("%w: a variance of %v", ErrShape, v)
+			return nil, fmt.Errorf("%w: a variance of %v", errShape, v)
 		}
 	}
 	n := t.Nodes()
@@ -41,6 +44,15 @@ func (t *Tree) Estimator(variances []float64) (*Estimator, error) {
 	return e, nil
 }
 
+// even is the Estimator for noise of variance 1 in each node.
+func (t *Tree) even() *Estimator {
+	e, err := t.Estimator(slices.Repeat([]float64{1}, t.Levels()))
+	if err != nil {
+		panic("sketch: internal error: " + err.Error())
+	}
+	return e
+}
+
 // sumUp adds up the variances of siblings, and notes at each what came before.
 func (e *Estimator) sumUp(low, high int) (sum float64) {
 	for node := low; node < high; node++ {
@@ -51,12 +63,12 @@ func (e *Estimator) sumUp(low, high int) (sum float64) {
 }
 
 // Bins returns the estimate of each bin, from the sums of all nodes and the number of
-// people, which is what the bins add up to; they may be below 0. It fails with [ErrShape]
-// unless there is a sum for each node.
+// people, which is what the bins add up to; they may be below 0. It fails unless there is
+// a sum for each node.
 func (e *Estimator) Bins(sums []int64, people uint64) ([]float64, error) {
 	t := e.tree
 	if len(sums) != t.Nodes() {
-		return nil, fmt.Errorf("%w: %d sums for %d nodes", ErrShape, len(sums), t.Nodes())
+		return nil, fmt.Errorf("%w: %d sums for %d nodes", errShape, len(sums), t.Nodes())
 	}
 	x := make([]float64, len(sums))
 	for node, s := range sums {

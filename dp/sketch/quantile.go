@@ -28,8 +28,7 @@ const roundoff = 1e-5
 // is off by more than reach times the root of its variance ([Estimator.Variance]). The
 // true bin is fixed, and is left out only if the count up to its begin is too high or the
 // one up to its end too low: if each of the two has probability at most p, the interval
-// holds it with probability 1 - 2p. reach is in units of the root of the variances' unit;
-// for 95 % and normal noise it is 1.96.
+// holds it with probability 1 - 2p. For 95 % and normal noise reach is 1.96.
 func (e *Estimator) Quantiles(bins []float64, shares []float64, reach float64) []Quantile {
 	n := len(bins)
 	cumulative, off := make([]float64, n+1), make([]float64, n+1) // of the bins before each

@@ -56,7 +56,7 @@ func TestShape(t *testing.T) {
 		}
 	})
 	for _, bad := range [][2]int{{1, 2}, {3, 1}, {3, 4}, {MaxLeaves + 1, 2}} {
-		if _, err := New(bad[0], bad[1]); !errors.Is(err, ErrShape) {
+		if _, err := New(bad[0], bad[1]); !errors.Is(err, errShape) {
 			t.Errorf("%v: %v", bad, err)
 		}
 	}
@@ -185,12 +185,12 @@ func TestLeastSquares(t *testing.T) {
 func TestEstimatorRefused(t *testing.T) {
 	tree, _ := New(4, 2)
 	for _, bad := range [][]float64{{1}, {1, 0}, {1, math.NaN()}, {1, 1, 1}} {
-		if _, err := tree.Estimator(bad); !errors.Is(err, ErrShape) {
+		if _, err := tree.Estimator(bad); !errors.Is(err, errShape) {
 			t.Errorf("%v: %v", bad, err)
 		}
 	}
 	e, _ := tree.Estimator([]float64{1, 1})
-	if _, err := e.Bins(make([]int64, 5), 3); !errors.Is(err, ErrShape) {
+	if _, err := e.Bins(make([]int64, 5), 3); !errors.Is(err, errShape) {
 		t.Error("five sums for six nodes")
 	}
 }
@@ -225,10 +225,7 @@ func TestExactQuantiles(t *testing.T) {
 			return
 		}
 		sums, people := added(tree, counts)
-		e, err := tree.Estimator(slices.Repeat([]float64{1}, tree.Levels()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := tree.even()
 		bins, err := e.Bins(sums, people)
 		if err != nil {
 			t.Fatal(err)
@@ -250,7 +247,7 @@ func TestCoverage(t *testing.T) {
 	const runs, deviation = 2000, 40
 	r := rand.New(rand.NewPCG(5, 6))
 	tree, _ := New(200, 6)
-	e, _ := tree.Estimator(slices.Repeat([]float64{1}, tree.Levels()))
+	e, _ := tree.Estimator(slices.Repeat([]float64{deviation * deviation}, tree.Levels()))
 	counts := make([]int64, 200)
 	for range 5000 {
 		counts[min(199, int(r.ExpFloat64()*40))]++
@@ -269,13 +266,13 @@ func TestCoverage(t *testing.T) {
 			sums[i] = exact[i] + int64(math.Round(deviation*r.NormFloat64()))
 		}
 		bins, _ := e.Bins(sums, people)
-		for i, q := range e.Quantiles(bins, shares, 1.96*deviation) {
+		for i, q := range e.Quantiles(bins, shares, 1.96) {
 			if truth[i].Bin < q.Low || truth[i].Bin > q.High {
 				missed[i]++
 			}
 			width += q.High - q.Low
 		}
-		for i, q := range e.Quantiles(bins, shares, 0.196*deviation) {
+		for i, q := range e.Quantiles(bins, shares, 0.196) {
 			if truth[i].Bin < q.Low || truth[i].Bin > q.High {
 				tight++
 			}
@@ -294,7 +291,7 @@ func TestCoverage(t *testing.T) {
 // TestUndetected: under noise that drowns all counts no quantile is told from any other.
 func TestUndetected(t *testing.T) {
 	tree, _ := New(8, 2)
-	e, _ := tree.Estimator([]float64{1, 1, 1})
+	e := tree.even()
 	sums, people := added(tree, []int64{1, 0, 2, 1, 0, 0, 3, 1})
 	bins, _ := e.Bins(sums, people)
 	if q := e.Quantiles(bins, []float64{0.5}, 100)[0]; q.Detected || q.Low != 0 || q.High != 7 {
@@ -334,11 +331,11 @@ func TestRising(t *testing.T) {
 // left flat, many are not, and Laplace noise wants fewer levels.
 func TestBranching(t *testing.T) {
 	for _, leaves := range []int{2, 3, 10, 60} {
-		for _, norm := range []Norm{L1, L2} {
+		for _, norm := range []int{1, 2} {
 			cost := func(b int) float64 {
 				tree, _ := New(leaves, b)
-				v := tree.RankVariance() * float64(tree.Levels())
-				if norm == L1 {
+				v, _ := tree.RankVariance()
+				if v *= float64(tree.Levels()); norm == 1 {
 					v *= float64(tree.Levels())
 				}
 				return v
@@ -350,14 +347,17 @@ func TestBranching(t *testing.T) {
 			}
 		}
 	}
-	if b := Branching(3, L2); b != 3 {
+	if b := Branching(3, 2); b != 3 {
 		t.Errorf("branching %d of three bins", b)
 	}
-	levels := func(norm Norm) int {
+	if b := Branching(1, 2); b != 0 {
+		t.Errorf("branching %d of one bin", b)
+	}
+	levels := func(norm int) int {
 		tree, _ := New(4096, Branching(4096, norm))
 		return tree.Levels()
 	}
-	if levels(L2) < 2 || levels(L1) > levels(L2) {
-		t.Errorf("%d levels for Gaussian noise, %d for Laplace", levels(L2), levels(L1))
+	if levels(2) < 2 || levels(1) > levels(2) {
+		t.Errorf("%d levels for Gaussian noise, %d for Laplace", levels(2), levels(1))
 	}
 }

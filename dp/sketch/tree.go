@@ -9,8 +9,8 @@ import (
 // MaxLeaves bounds the bins of a tree.
 const MaxLeaves = 1 << 20
 
-// ErrShape is matched by every error about the shape of a tree or of its sums.
-var ErrShape = errors.New("sketch: no such tree")
+// errShape is matched by every error about the shape of a tree or of its sums.
+var errShape = errors.New("sketch: no such tree")
 
 // A Tree of nodes in levels stands over bins in their order. Level 1 is the top, below the
 // root, which has no node; the last level is the bins. A node of level l covers
@@ -23,11 +23,11 @@ type Tree struct {
 }
 
 // New returns the tree of the fewest levels over leaves bins whose nodes have at most
-// branching children. It fails with [ErrShape] unless 2 <= branching <= leaves <=
+// branching children. It fails unless 2 <= branching <= leaves <=
 // [MaxLeaves].
 func New(leaves, branching int) (*Tree, error) {
 	if branching < 2 || branching > leaves || leaves > MaxLeaves {
-		return nil, fmt.Errorf("%w: %d bins, branching %d, want 2 <= branching <= bins <= %d", ErrShape, leaves, branching, MaxLeaves)
+		return nil, fmt.Errorf("%w: %d bins, branching %d, want 2 <= branching <= bins <= %d", errShape, leaves, branching, MaxLeaves)
 	}
 	t := &Tree{leaves: leaves, branching: branching}
 	for span := 1; span < leaves; span *= branching {

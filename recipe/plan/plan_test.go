@@ -192,7 +192,7 @@ func TestRecipe(t *testing.T) {
 	o := account.Options{Name: "Ages", Leader: "https://leader.example/", Helper: "https://helper.example/"}
 	for _, q := range []recipe.Query{recipe.Count{}, recipe.Histogram{Length: 21}, recipe.Sum{Max: 100}, recipe.Mean{Max: 100},
 		recipe.Multihot{Length: 8, MaxWeight: 3}, recipe.SumVec{Length: 4, Max: 15},
-		recipe.L1BoundSum{Length: 8, Max: 10}} {
+		recipe.L1BoundSum{Length: 8, Max: 10}, recipe.Quantiles{Max: 99, Width: 1, Branching: 5}} {
 		p := mustMake(t, Goal{Query: q, People: 20000, Within: 0.01, Rounds: 3})
 		r, err := p.Recipe(o)
 		if err != nil {
@@ -202,6 +202,15 @@ func TestRecipe(t *testing.T) {
 		if err != nil || g.Epsilon != p.Loss.Epsilon || g.Rounds != 3 || r.MinBatch != 10000 {
 			t.Errorf("%v: planned %v, the recipe gives %v, %v", q, p.Loss, g.Loss, err)
 		}
+	}
+}
+
+// TestRanks: an error in ranks is that of a node times what a tree makes of it.
+func TestRanks(t *testing.T) {
+	q := recipe.Quantiles{Max: 99, Width: 1, Branching: 5}
+	p := mustMake(t, Goal{Query: q, People: 20000, Epsilon: 1})
+	if want := 1.959964 * math.Sqrt(2*p.Variance.Float()*q.RankVariance()); math.Abs(p.Error.Each/want-1) > 1e-6 || q.RankVariance() < 1.5 {
+		t.Errorf("ranks within %v, want %v", p.Error.Each, want)
 	}
 }
 

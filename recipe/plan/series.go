@@ -66,13 +66,18 @@ func (p *Plan) correlate() (err error) {
 	return nil
 }
 
-// ofMean is how much of a draw's variance is in the number that the accuracy is about:
-// all of it or, of correlated noise, what is left in the mean of all batches.
+// ofMean is how much of a draw's variance is in the number that the accuracy is about: all
+// of it, or what a rank has of it where ranks are asked for; of correlated noise, what is
+// left of that in the mean of all batches.
 func (p *Plan) ofMean() float64 {
-	if p.Goal.Batches == 0 {
-		return 1
+	part := 1.0
+	if q, ok := p.Goal.Query.(interface{ RankVariance() float64 }); ok {
+		part = q.RankVariance()
 	}
-	return p.share
+	if p.Goal.Batches == 0 {
+		return part
+	}
+	return part * p.share
 }
 
 // noise is that of a recipe.
