@@ -44,6 +44,8 @@ func newForger(ctx context.Context, among *frame, count int) (*forger, error) {
 	switch c := among.recipe.Query.VDAFConfig().(type) {
 	case dap.L1BoundSumConfig:
 		f.shard, err = newHealthForger(c)
+	case dap.MultihotCountVecConfig:
+		f.shard, err = newQuantilesForger(c)
 	case dap.HistogramConfig:
 		f.shard, err = prio3.NewHistogram(2, int(c.Length), int(c.ChunkLength))
 	}

@@ -31,8 +31,8 @@ type Options struct {
 	Population int
 	// Sampling is the probability of reporting, over all devices. Default 1/10.
 	Sampling recipe.Rational
-	// Recipe is what is asked: [Visits], the default, [Health], or, of a population,
-	// [Needles].
+	// Recipe is what is asked: [Visits], the default, [Health], [Quantiles], or, of a
+	// population, [Needles].
 	Recipe string
 	// Rounds is how many collections are taken of the same population, all within Epsilon
 	// together. Default 1.
@@ -93,9 +93,9 @@ func (o Options) WithDefaults() Options {
 func (o Options) Validate() error {
 	o = o.WithDefaults()
 	switch o.Recipe {
-	case Visits, Needles, Health:
+	case Visits, Needles, Health, Quantiles:
 	default:
-		return fmt.Errorf("lab: no recipe %q; want %s, %s or %s", o.Recipe, Visits, Health, Needles)
+		return fmt.Errorf("lab: no recipe %q; want %s, %s, %s or %s", o.Recipe, Visits, Health, Quantiles, Needles)
 	}
 	if o.Population != 0 {
 		if err := o.validatePopulation(); err != nil {
@@ -122,8 +122,8 @@ func (o *Options) validatePopulation() error {
 		return fmt.Errorf("lab: a population of %d; want %d to %d", o.Population, MinPopulation, MaxPopulation)
 	case o.Sampling.Num == 0 || o.Sampling.Num >= o.Sampling.Den:
 		return fmt.Errorf("lab: sampling %s; want a probability above 0 and below 1", o.Sampling)
-	case o.Recipe == Health:
-		return fmt.Errorf("lab: recipe %s goes with the plain lab only", Health)
+	case o.Recipe == Health || o.Recipe == Quantiles:
+		return fmt.Errorf("lab: recipe %s goes with the plain lab only", o.Recipe)
 	case o.Rounds < 1 || o.Rounds > MaxRounds:
 		return fmt.Errorf("lab: %d rounds; want 1 to %d", o.Rounds, MaxRounds)
 	case o.sample() < recipe.SampledBatchFloor:
@@ -159,6 +159,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	case o.Population > 0:
 		h.ask(resample(visits, o.Population))
 		return play(ctx, o.Frame, &population{histogram: h})
+	case o.Recipe == Quantiles:
+		h.askQuantiles(visits)
 	case o.Recipe == Health:
 		if err := h.askHealth(); err != nil {
 			return nil, err
@@ -175,7 +177,10 @@ type histogram struct {
 	query  func(*account.Options)
 	values []int                  // the bucket of each row, or the place in the answer of each device; -1 is the default answer
 	value  func(int) client.Value // of such a value
-	found  *Report
+	// distribution takes down what a result has of one, with its truth; nil where counts of
+	// buckets are asked for.
+	distribution func(*collector.Result)
+	found        *Report
 }
 
 // ask takes down what each device would answer.
@@ -247,6 +252,9 @@ func (h *histogram) compare(ctx context.Context, f *frame) error {
 	}
 	h.found.Accepted = result.ReportCount
 	h.found.Estimate, h.found.Stderr, h.found.Interval95 = result.Estimate, result.Stderr, result.Interval95
+	if h.distribution != nil {
+		h.distribution(result)
+	}
 	h.found.see(f.client, f.recipe)
 	return nil
 }

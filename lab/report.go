@@ -33,6 +33,10 @@ type Report struct {
 	Stderr     []float64    `json:"stderr"`
 	Interval95 [][2]float64 `json:"interval95"`
 
+	// Deciles are those of the visits, where the lab asks for them; the buckets above are
+	// ranges of numbers then.
+	Deciles []Decile `json:"deciles,omitempty"`
+
 	// Unit is whose data the guarantee is about: a row of the table is a person-year.
 	// UnitsPerPerson is how many of them one person has at most, and Person what such a
 	// person has; nil where nothing is said of it.
@@ -142,7 +146,7 @@ func (r *Report) see(c *client.Client, rec *recipe.Recipe) {
 		{"helper", fmt.Sprintf("the other halves, %s bytes on average, from the leader alone; uniformly random too",
 			chart.Count(float64(r.HelperBytes)/float64(rows)))},
 		{"collector", fmt.Sprintf("the sum of %s reports: %d numbers with both servers' noise in them",
-			chart.Count(float64(r.Accepted)), len(r.Estimate))},
+			chart.Count(float64(r.Accepted)), rec.Query.Aggregates())},
 	}
 }
 
@@ -236,6 +240,7 @@ var because = map[string]string{
 func (r *Report) WriteText(w io.Writer, width int, plain bool) error {
 	h := r.Chart()
 	fmt.Fprintf(w, "%s\n%s\n\n", h.Title, wrapped(h.Subtitle, width))
+	r.writeDeciles(w)
 	if err := h.WriteText(w, width, plain); err != nil {
 		return err
 	}
