@@ -87,8 +87,8 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// TestDistribution: where numbers are asked for the result has their deciles, in JSON too,
-// and elsewhere none.
+// TestDistribution: where numbers are asked for the result has their deciles, in JSON
+// too, and elsewhere none.
 func TestDistribution(t *testing.T) {
 	q := recipe.Quantiles{Max: 3, Width: 1, Branching: 2, Chunk: 3}
 	r := testRecipe(q, recipe.NoNoise{}, dap.TimeInterval)

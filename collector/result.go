@@ -48,8 +48,8 @@ type Result struct {
 	// Sampled is what was undone to get there; nil where devices neither toss coins nor
 	// randomize.
 	Sampled *Sampled
-	// Distribution has the deciles of numbers, where the query asks for them; else nil. It
-	// is about the reports of the batch. Estimate is then of nodes, as released, whose
+	// Distribution has the deciles of numbers, where the query asks for them; else nil.
+	// It is about the reports of the batch. Estimate is then of nodes, as released, whose
 	// counts Distribution makes consistent.
 	Distribution *recipe.Distribution
 	// Labels are the names of a histogram's buckets; nil where the recipe gives none.

@@ -177,8 +177,8 @@ type histogram struct {
 	query  func(*account.Options)
 	values []int                  // the bucket of each row, or the place in the answer of each device; -1 is the default answer
 	value  func(int) client.Value // of such a value
-	// distribution takes down what a result has of one, with its truth; nil where counts of
-	// buckets are asked for.
+	// distribution takes down what a result has of one, with its truth; nil where counts
+	// of buckets are asked for.
 	distribution func(*collector.Result)
 	found        *Report
 }

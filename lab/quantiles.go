@@ -19,8 +19,8 @@ import (
 // and counts of ten ranges, out of one batch.
 const Quantiles = "quantiles"
 
-// wideVisits is what the author of the recipe takes for the most that there may be; no row
-// has more than 77.
+// wideVisits is what the author of the recipe takes for the most that there may be; no
+// row has more than 77.
 const wideVisits = 99
 
 // A Decile is one that was released, beside the truth.

@@ -28,11 +28,11 @@ type ladder struct {
 	fitted bool // sums are made consistent; else cumulative counts are added up as released
 }
 
-// TestQuantilesFigure compares ranks of deciles that are read from a flat histogram and from
-// trees, each at epsilon 1 and delta 10^-6. With -write-quantiles it writes what 200 runs
-// show; without it holds ten to what must be: on a column with few ties the tree of the
-// branching that is chosen is far better than the flat histogram and than sums as they are
-// released.
+// TestQuantilesFigure compares ranks of deciles that are read from a flat histogram and
+// from trees, each at epsilon 1 and delta 10^-6. With -write-quantiles it writes what 200
+// runs show; without it holds ten to what must be: on a column with few ties the tree of
+// the branching that is chosen is far better than the flat histogram and than sums as
+// they are released.
 func TestQuantilesFigure(t *testing.T) {
 	visits, err := randhie.Visits()
 	if err != nil {

@@ -27,8 +27,8 @@ func TestQuantiles(t *testing.T) {
 	if len(r.Labels) != 10 || r.Labels[9] != "90-99" || total != testRows || len(r.Deciles) != 9 {
 		t.Errorf("%q, %d people, %d deciles", r.Labels, total, len(r.Deciles))
 	}
-	// Of 600 rows the noise, of which ranks have a deviation of about 20, leaves the median
-	// within a few visits: six deviations are 120 ranks.
+	// Of 600 rows the noise, of which ranks have a deviation of about 20, leaves the
+	// median within a few visits: six deviations are 120 ranks.
 	if m := r.Deciles[4]; m.Value > 4 || m.Truth > 2 || m.Interval95[1] > 9 || !m.Detected {
 		t.Errorf("median %+v", m)
 	}

@@ -61,8 +61,8 @@ type Spread struct {
 	Reach95 float64
 }
 
-// Deviations95 is how many standard deviations noise stays within with probability 95 %, no
-// fewer than a normal variable does: a sum of several draws is between the two.
+// Deviations95 is how many standard deviations noise stays within with probability 95 %,
+// no fewer than a normal variable does: a sum of several draws is between the two.
 func (s Spread) Deviations95() float64 {
 	if s.Deviation == 0 {
 		return Normal95

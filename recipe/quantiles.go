@@ -18,8 +18,8 @@ import (
 // are cut into bins of Width numbers, the last of them of what is left, and those beyond
 // count as the nearest. A device marks the nodes over its bin in a tree of that branching
 // ([sketch.Tree]), one of each level (Prio3MultihotCountVec, whose weight bound is the
-// levels). A device that does not follow may mark as many nodes elsewhere, and so counts as
-// no more people than there are levels.
+// levels). A device that does not follow may mark as many nodes elsewhere, and so counts
+// as no more people than there are levels.
 type Quantiles struct {
 	Min, Max  uint64 // Max is above Min, and at most MaxMeasurement
 	Width     uint64 // of a bin; it leaves 2 of them at least
@@ -95,10 +95,10 @@ func (q Quantiles) VDAFConfig() dap.VDAFConfig {
 	return dap.MultihotCountVecConfig{Length: uint32(nodes), MaxWeight: uint64(levels), ChunkLength: q.Chunk}
 }
 
-// Contribution is 1 in as many places as there are levels. No bound that counts on one mark
-// a level is tighter: of two numbers in the first and the last bin the paths share no node,
-// as the top level has two at least, so that one in place of the other changes all of
-// twice as many places, or every place of a tree that has no more.
+// Contribution is 1 in as many places as there are levels. No bound that counts on one
+// mark a level is tighter: of two numbers in the first and the last bin the paths share
+// no node, as the top level has two at least, so that one in place of the other changes
+// all of twice as many places, or every place of a tree that has no more.
 func (q Quantiles) Contribution() release.Contribution {
 	nodes, levels := q.size()
 	return release.MultiHotOf(uint64(nodes), uint64(levels))
@@ -218,8 +218,8 @@ type Decile struct {
 	Detected bool `json:"detected"`
 }
 
-// A Range is how many reports have a number in it: an unbiased estimate, which may be below
-// 0, with its standard deviation and 95 % interval.
+// A Range is how many reports have a number in it: an unbiased estimate, which may be
+// below 0, with its standard deviation and 95 % interval.
 type Range struct {
 	From       uint64     `json:"from"`
 	To         uint64     `json:"to"` // the last that is in it

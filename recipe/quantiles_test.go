@@ -75,10 +75,10 @@ func TestExactDistribution(t *testing.T) {
 	}
 }
 
-// TestNoisyDistribution: over 2,000 draws of both servers' noise, the 95 % intervals of no
-// decile and no range leave the truth out more than 155 times, whichever the noise (100 are
-// expected; over 38 intervals a false alarm has probability below 1e-6), and standard
-// deviations are those that are seen, to 10 %, more than six standard errors.
+// TestNoisyDistribution: over 2,000 draws of both servers' noise, the 95 % intervals of
+// no decile and no range leave the truth out more than 155 times, whichever the noise
+// (100 are expected; over 38 intervals a false alarm has probability below 1e-6), and
+// standard deviations are those that are seen, to 10 %, more than six standard errors.
 func TestNoisyDistribution(t *testing.T) {
 	const runs, allowed = 2000, 155
 	r := rand.New(rand.NewPCG(13, 14))
@@ -137,8 +137,8 @@ func TestNoisyDistribution(t *testing.T) {
 	}
 }
 
-// TestDistributionRefused: sums of another number than of the nodes are refused, and other
-// queries have none.
+// TestDistributionRefused: sums of another number than of the nodes are refused, and
+// other queries have none.
 func TestDistributionRefused(t *testing.T) {
 	r := doctor()
 	if d, err := r.Distribution(make([]int64, 21), 10); d != nil || err != nil {

@@ -8,11 +8,12 @@ const (
 )
 
 // Branching returns the branching over leaves bins that gives cumulative counts the least
-// mean variance ([Tree.RankVariance]) at one privacy loss, by noise that is the same in all
-// levels: with L of them the standard deviation of Laplace noise, which covers norm 1, is
-// proportional to L, and that of Gaussian noise, which covers norm 2, to sqrt(L). Besides
-// all up to 64 it compares, for each number of levels, the least branching that has it:
-// leaves themselves, a tree of one level, among them. It is 0 where there is no tree.
+// mean variance ([Tree.RankVariance]) at one privacy loss, by noise that is the same in
+// all levels: with L of them the standard deviation of Laplace noise, which covers norm
+// 1, is proportional to L, and that of Gaussian noise, which covers norm 2, to sqrt(L).
+// Besides all up to 64 it compares, for each number of levels, the least branching that
+// has it: leaves themselves, a tree of one level, among them. It is 0 where there is no
+// tree.
 func Branching(leaves, norm int) int {
 	best, least := 0, math.Inf(1)
 	try := func(b int) {

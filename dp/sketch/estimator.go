@@ -17,8 +17,8 @@ type Estimator struct {
 }
 
 // Estimator returns the one for noise that is independent over nodes, of mean 0 and, in
-// level l, of variance variances[l-1]. These are in any unit, in which [Estimator.Variance]
-// answers. It fails unless there is one above 0 for each level.
+// level l, of variance variances[l-1]. These are in any unit, in which
+// [Estimator.Variance] answers. It fails unless there is one above 0 for each level.
 func (t *Tree) Estimator(variances []float64) (*Estimator, error) {
 	if len(variances) != t.Levels() {
 		return nil, fmt.Errorf("%w: %d variances for %d levels", errShape, len(variances), t.Levels())

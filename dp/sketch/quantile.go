@@ -12,8 +12,8 @@ type Quantile struct {
 	Detected bool
 }
 
-// roundoff bounds what float64 loses of a count of 2^31 people over all passes: ranks that
-// are nearer than this are one.
+// roundoff bounds what float64 loses of a count of 2^31 people over all passes: ranks
+// that are nearer than this are one.
 const roundoff = 1e-5
 
 // Quantiles returns a quantile for each share, above 0 and below 1, of bins as
@@ -23,12 +23,13 @@ const roundoff = 1e-5
 // rising sequences (isotonic regression by pooling adjacent violators; Barlow et al.
 // 1972), kept within 0 and the number of people.
 //
-// The interval turns the error of a rank into one of a bin by inverting tests, as Woodruff
-// (1952) does: it holds each bin that can have the rank inside it if no cumulative count
-// is off by more than reach times the root of its variance ([Estimator.Variance]). The
-// true bin is fixed, and is left out only if the count up to its begin is too high or the
-// one up to its end too low: if each of the two has probability at most p, the interval
-// holds it with probability 1 - 2p. For 95 % and normal noise reach is 1.96.
+// The interval turns the error of a rank into one of a bin by inverting tests, as
+// Woodruff (1952) does: it holds each bin that can have the rank inside it if no
+// cumulative count is off by more than reach times the root of its variance
+// ([Estimator.Variance]). The true bin is fixed, and is left out only if the count up to
+// its begin is too high or the one up to its end too low: if each of the two has
+// probability at most p, the interval holds it with probability 1 - 2p. For 95 % and
+// normal noise reach is 1.96.
 func (e *Estimator) Quantiles(bins []float64, shares []float64, reach float64) []Quantile {
 	n := len(bins)
 	cumulative, off := make([]float64, n+1), make([]float64, n+1) // of the bins before each
@@ -62,8 +63,8 @@ func (e *Estimator) Quantiles(bins []float64, shares []float64, reach float64) [
 	return list
 }
 
-// rising is the least squares fit of x among sequences that rise from its first element to
-// its last and stay within the two.
+// rising is the least squares fit of x among sequences that rise from its first element
+// to its last and stay within the two.
 func rising(x []float64) []float64 {
 	type block struct {
 		sum   float64

@@ -21,8 +21,8 @@ func shapes(t *testing.T, do func(*Tree)) {
 	}
 }
 
-// TestShape: each bin is below one node of each level, levels narrow to the root, and paths
-// that part at the top share nothing.
+// TestShape: each bin is below one node of each level, levels narrow to the root, and
+// paths that part at the top share nothing.
 func TestShape(t *testing.T) {
 	shapes(t, func(tree *Tree) {
 		parted := 0
@@ -240,9 +240,9 @@ func TestExactQuantiles(t *testing.T) {
 }
 
 // TestCoverage: over 2,000 draws of normal noise, an interval of 95 % leaves the true bin
-// out no more often than 151 times for any of nine deciles; at 100 expected, a false alarm
-// has probability below 1e-6 over all nine. A tenth of the reach leaves it out far more
-// often, so the interval is not simply all bins.
+// out no more often than 151 times for any of nine deciles; at 100 expected, a false
+// alarm has probability below 1e-6 over all nine. A tenth of the reach leaves it out far
+// more often, so the interval is not simply all bins.
 func TestCoverage(t *testing.T) {
 	const runs, deviation = 2000, 40
 	r := rand.New(rand.NewPCG(5, 6))
@@ -327,8 +327,8 @@ func TestRising(t *testing.T) {
 	}
 }
 
-// TestBranching: the choice is the best of all branchings of small trees, few bins are best
-// left flat, many are not, and Laplace noise wants fewer levels.
+// TestBranching: the choice is the best of all branchings of small trees, few bins are
+// best left flat, many are not, and Laplace noise wants fewer levels.
 func TestBranching(t *testing.T) {
 	for _, leaves := range []int{2, 3, 10, 60} {
 		for _, norm := range []int{1, 2} {

@@ -12,8 +12,8 @@ const MaxLeaves = 1 << 20
 // errShape is matched by every error about the shape of a tree or of its sums.
 var errShape = errors.New("sketch: no such tree")
 
-// A Tree of nodes in levels stands over bins in their order. Level 1 is the top, below the
-// root, which has no node; the last level is the bins. A node of level l covers
+// A Tree of nodes in levels stands over bins in their order. Level 1 is the top, below
+// the root, which has no node; the last level is the bins. A node of level l covers
 // branching^(levels-l) bins, the last of a level what is left of them. Nodes are numbered
 // from 0, the top level first, each level in the order of its bins. A Tree is immutable.
 type Tree struct {
