@@ -268,6 +268,9 @@ func (a *Aggregator) openIssuer(ctx context.Context, r *recipe.Recipe, data disk
 	}
 	x, err := issuer.New(opt)
 	if err != nil {
+		if opt.Shared != nil {
+			err = errors.Join(err, opt.Shared.Close())
+		}
 		return nil, errors.Join(err, keys.Close())
 	}
 	followed, err := a.follow(r, manifests, x.Count, data)

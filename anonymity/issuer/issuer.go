@@ -245,7 +245,8 @@ func (x *Issuer) Count(epoch uint32) (uint64, error) {
 // Verifier is that of what devices show in an epoch of the deployment, with the name of its
 // key. It fails with [ErrNoKey] where there never was such a key, or it was destroyed: then
 // nothing that is shown can hold. A key that is missing between others, cannot be read, or is
-// not the manifest's ([ErrKey]) is another error, of now.
+// not the manifest's ([ErrKey]) is another error, of now; so is one that several processes
+// have of an epoch whose manifest this one has not.
 func (x *Issuer) Verifier(deployment [32]byte, epoch uint64) (*arc.Verifier, arc.KeyID, error) {
 	e := uint32(epoch)
 	if deployment != x.o.Deployment || uint64(e) != epoch {
@@ -267,12 +268,17 @@ func (x *Issuer) Verifier(deployment [32]byte, epoch uint64) (*arc.Verifier, arc
 	// Another process's key, or one that was made twice, would have what honest devices show
 	// refused for good.
 	terms, ok := x.o.Terms(e)
-	if err := terms.names(k, e); ok && err != nil {
+	if ok {
+		err = terms.names(k, e)
+	} else if x.o.Shared != nil {
+		err = fmt.Errorf("%w: no manifest of epoch %d is here, and another process may have the key that devices know", ErrKey, e)
+	}
+	if err != nil {
 		return nil, arc.KeyID{}, err
 	}
 	id := k.PublicKey().ID()
 	v := &verifier{k.Verifier(arc.NewRequestContext(arc.Role(x.o.Role), x.o.Deployment, epoch, id)), id}
-	if !ok && x.o.Shared != nil { // the manifest may come yet
+	if !ok { // it may come yet, and name another
 		return v.verifier, v.key, nil
 	}
 	x.mu.Lock()
@@ -315,11 +321,19 @@ func (x *Issuer) Retire() (last uint32, any bool, err error) {
 			last, any = epoch, true
 		}
 	}
-	if !any {
-		return 0, false, nil
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), retireTime)
 	defer cancel()
+	if !any {
+		// What had to be forgotten when the last keys went, and failed then, goes now.
+		gone, any, err := lastGone(x.o.Keys)
+		if err == nil && any {
+			err = x.register.Forget(ctx, gone)
+		}
+		if err != nil {
+			err = fmt.Errorf("issuer: %w", err)
+		}
+		return 0, false, err
+	}
 	for _, epoch := range list {
 		if epoch > last {
 			continue

@@ -142,10 +142,18 @@ func TestIssuedPutBack(t *testing.T) {
 	is(t, err, nil)
 	x = register(t, s, 9)
 	counted(t, x, 100, false, 1, true)
-	for n := range 2 {
-		if _, entered, err := x.Enter(ctx, 101, request(n), 10); entered || err == nil {
-			t.Errorf("a request of an epoch of which not all are known: %v, %v", entered, err)
+	for _, epoch := range []uint32{101, 102, 103} { // those after the newest, too
+		for n := range 2 {
+			if _, entered, err := x.Enter(ctx, epoch, request(n), 10); entered || err == nil {
+				t.Errorf("a request of epoch %d, of which not all are known: %v, %v", epoch, entered, err)
+			}
 		}
+		if none, err := x.None(ctx, epoch); none || err != nil {
+			t.Errorf("it is said that nothing of epoch %d was answered: %v", epoch, err)
+		}
+	}
+	if _, entered, err := x.Enter(ctx, 104, request(1), 10); !entered || err != nil {
+		t.Errorf("a request of an epoch that nobody visited for: %v, %v", entered, err)
 	}
 	if n, ok, err := x.Count(ctx, 101, true); err == nil || ok {
 		t.Errorf("it is counted as %d", n)

@@ -193,8 +193,12 @@ func (s *Store) closeAll(tx *pgdb.Tx, done *Restored) error {
 	if version, err := tx.Version(); err != nil {
 		return err
 	} else if version.Number >= issuedSince {
-		if _, err := tx.Exec("doubt-issuances"); err != nil {
-			return err
+		// Of the two epochs after the newest requests may have come after the backup, as
+		// devices visit for the one that comes.
+		for _, statement := range []string{"doubt-issuances", "doubt-coming-issuances"} {
+			if _, err := tx.Exec(statement); err != nil {
+				return err
+			}
 		}
 	}
 	none, err := keyset.NoKeys()

@@ -29,5 +29,11 @@ DELETE FROM issued WHERE (deployment, epoch, request) IN (SELECT deployment, epo
 -- name: doubt-issuances
 UPDATE issuance SET known = false WHERE state = 0
 
+-- name: doubt-coming-issuances
+INSERT INTO issuance (deployment, epoch, known)
+SELECT deployment, last + n, false FROM (SELECT deployment, max(epoch) AS last FROM issuance GROUP BY deployment) AS i, generate_series(1, 2) AS n
+WHERE last + n <= 4294967295
+ON CONFLICT DO NOTHING
+
 -- name: audit-issuances
 SELECT epoch, requests, (SELECT count(*) FROM issued AS r WHERE r.deployment = i.deployment AND r.epoch = i.epoch) AS there FROM issuance AS i WHERE state < 2 ORDER BY deployment, epoch
