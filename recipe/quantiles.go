@@ -242,13 +242,10 @@ func (r *Recipe) Distribution(sums []int64, reports uint64) (*Distribution, erro
 	if err != nil {
 		return nil, fmt.Errorf("recipe: %w", err)
 	}
-	// Where there is no noise, estimates are exact whatever its variance is taken to be.
+	// All nodes have the same noise, so that its variance is the unit here.
 	noise := r.Noise.Spread()
 	reach := noise.Deviations95()
-	if noise.Deviation == 0 {
-		noise.Deviation, reach = 1, 0
-	}
-	e, err := t.Estimator(slices.Repeat([]float64{noise.Deviation * noise.Deviation}, t.Levels()))
+	e, err := t.Estimator(slices.Repeat([]float64{1}, t.Levels()))
 	if err != nil {
 		return nil, fmt.Errorf("recipe: %w", err)
 	}
@@ -263,7 +260,7 @@ func (r *Recipe) Distribution(sums []int64, reports uint64) (*Distribution, erro
 	for i := 1; i < 10; i++ {
 		shares = append(shares, float64(i)/10)
 	}
-	for i, x := range e.Quantiles(bins, shares, reach) {
+	for i, x := range e.Quantiles(bins, shares, reach*noise.Deviation) {
 		d.Deciles = append(d.Deciles, Decile{shares[i], first(x.Bin) + (last(x.Bin)-first(x.Bin))/2, [2]uint64{first(x.Low), last(x.High)}, x.Detected})
 	}
 	n := min(mostRanges, len(bins))
@@ -273,10 +270,12 @@ func (r *Recipe) Distribution(sums []int64, reports uint64) (*Distribution, erro
 		for _, count := range bins[low:high] {
 			x.Count += count
 		}
-		if reach > 0 {
-			x.Stderr = math.Sqrt(max(0, e.Variance(low, high)))
+		x.Stderr = noise.Deviation * math.Sqrt(max(0, e.Variance(low, high)))
+		off := reach * x.Stderr
+		if off > 0 { // whole numbers lie beside what a density of that deviation covers
+			off += .5
 		}
-		x.Interval95 = [2]float64{x.Count - reach*x.Stderr, x.Count + reach*x.Stderr}
+		x.Interval95 = [2]float64{x.Count - off, x.Count + off}
 		d.Ranges = append(d.Ranges, x)
 	}
 	return d, nil

@@ -149,3 +149,25 @@ func TestDistributionRefused(t *testing.T) {
 		t.Error("five sums of six nodes")
 	}
 }
+
+// TestDistributionOfNoNoiseToSpeakOf: noise whose variance float64 does not hold leaves
+// answers and intervals of numbers.
+func TestDistributionOfNoNoiseToSpeakOf(t *testing.T) {
+	r := doctor()
+	q := Quantiles{Max: 7, Width: 1, Branching: 2}
+	r.Query, r.Noise = q, DiscreteLaplace{Scale: Rational{Num: 1, Den: 380}}
+	d, err := r.Distribution(released(q, slices.Repeat([]uint64{3}, 100), quiet), 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range d.Deciles {
+		if x.Value != 3 || x.Interval95 != [2]uint64{3, 3} {
+			t.Errorf("%+v", x)
+		}
+	}
+	for _, x := range d.Ranges {
+		if want := map[bool]float64{true: 100}[x.From == 3]; math.Abs(x.Count-want) > 1e-9 || !(x.Stderr < 1e-9) {
+			t.Errorf("%+v", x)
+		}
+	}
+}

@@ -19,8 +19,8 @@ func checkGroups(groups, m int) error {
 	if m < 1 || m > maxMagnitude {
 		return parameter("largest value", float64(m), "1 to 65536")
 	}
-	if groups*m > 1<<24 {
-		return parameter("groups times values", float64(groups*m), "at most 2^24")
+	if int64(groups)*int64(m) > 1<<24 {
+		return parameter("groups times values", float64(groups)*float64(m), "at most 2^24")
 	}
 	return nil
 }
@@ -35,12 +35,16 @@ func checkMember(group, value, groups, m int) error {
 	return nil
 }
 
-func checkBetween(least, most float64) error {
-	if !(least >= 0 && least <= 1) {
-		return parameter("least probability of a value", least, "0 to 1")
+// checkBetween wants bounds that the probabilities of 2m values, which add up to 1, can
+// meet: others would be bounds on nothing, and call for no lies.
+func checkBetween(least, most float64, m int) error {
+	const rounding = 1e-9
+	each := 1 / float64(2*m)
+	if !(least >= 0 && least <= each*(1+rounding)) {
+		return parameter("least probability of a value", least, "0 to 1/(2m)")
 	}
-	if !(most >= least && most <= 1) {
-		return parameter("largest probability of a value", most, "from the least to 1")
+	if !(most >= each*(1-rounding) && most <= 1-float64(2*m-1)*least+rounding) {
+		return parameter("largest probability of a value", most, "1/(2m) to what 2m - 1 values of the least leave")
 	}
 	return nil
 }

@@ -584,7 +584,8 @@ func TestGroupRefusals(t *testing.T) {
 		lies(2, 1, e, 0, 1, 1)
 		add(PlanGroups(GroupOptions{Groups: 2, Largest: 1, Epsilon: e}))
 	}
-	for _, between := range [][2]float64{{-.1, .5}, {.5, .4}, {nan, 1}, {0, nan}, {0, 1.1}} {
+	for _, between := range [][2]float64{{-.1, .5}, {.5, .4}, {nan, 1}, {0, nan}, {0, 1.1},
+		{.6, .65}, {0, .4}, {.3, .8}} {
 		add(QuestionLieBetween(1, 1, between[0], between[1]))
 		lies(2, 1, 1, between[0], between[1], 1)
 		add(PlanGroups(GroupOptions{Groups: 2, Largest: 1, Epsilon: 1, Least: between[0], Most: between[1]}))

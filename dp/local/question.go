@@ -30,7 +30,7 @@ func QuestionLieBetween(m int, epsilon, least, most float64) (float64, error) {
 	if err := checkEpsilon(epsilon); err != nil {
 		return 0, err
 	}
-	if err := checkBetween(least, most); err != nil {
+	if err := checkBetween(least, most, m); err != nil {
 		return 0, err
 	}
 	return lieBetween(m, epsilon, least, most), nil

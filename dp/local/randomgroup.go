@@ -93,7 +93,7 @@ func RandomGroupLies(groups, m int, epsilon, least, most, meanSquare float64) (g
 	if err := checkEpsilon(epsilon); err != nil {
 		return 0, 0, err
 	}
-	if err := checkBetween(least, most); err != nil {
+	if err := checkBetween(least, most, m); err != nil {
 		return 0, 0, err
 	}
 	if err := checkMeanSquare(meanSquare, m); err != nil {

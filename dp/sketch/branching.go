@@ -4,7 +4,7 @@ import "math"
 
 const (
 	widest = 64  // branchings up to here are all compared, of wider ones some
-	probes = 256 // cumulative counts that the variance is averaged over, at most
+	probes = 256 // cumulative counts whose variances are averaged to compare trees
 )
 
 // Branching returns the branching over leaves bins that gives cumulative counts the least
@@ -21,7 +21,7 @@ func Branching(leaves, norm int) int {
 		if err != nil {
 			return
 		}
-		v, _ := t.RankVariance()
+		v := t.probed()
 		if v *= math.Pow(float64(t.Levels()), 3-float64(norm)); v < least {
 			best, least = b, v
 		}
@@ -39,14 +39,28 @@ func Branching(leaves, norm int) int {
 	return best
 }
 
-// RankVariance is the mean and the largest variance of cumulative counts, at up to 256
-// places spread evenly over the bins, for noise of variance 1 in each node.
+// RankVariance is the mean and the largest variance of cumulative counts over all bins, for
+// noise of variance 1 in each node.
 func (t *Tree) RankVariance() (mean, largest float64) {
 	e := t.even()
-	n := min(t.leaves-1, probes)
-	for i := range n {
-		v := e.upTo(1 + i*(t.leaves-1)/n)
-		mean, largest = mean+v/float64(n), max(largest, v)
+	for bins := 1; bins < t.leaves; bins++ {
+		v := e.upTo(bins)
+		mean, largest = mean+v/float64(t.leaves-1), max(largest, v)
 	}
 	return mean, largest
+}
+
+// probed is the mean of RankVariance over at most 256 places, which go round by the golden
+// ratio: evenly spaced ones would all lie where nodes of the upper levels end.
+func (t *Tree) probed() (mean float64) {
+	if t.leaves-1 <= probes {
+		mean, _ = t.RankVariance()
+		return mean
+	}
+	e := t.even()
+	for i := range probes {
+		_, at := math.Modf(float64(i) * math.Phi)
+		mean += e.upTo(1+int(at*float64(t.leaves-1))) / probes
+	}
+	return mean
 }

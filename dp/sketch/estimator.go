@@ -18,13 +18,14 @@ type Estimator struct {
 
 // Estimator returns the one for noise that is independent over nodes, of mean 0 and, in
 // level l, of variance variances[l-1]. These are in any unit, in which
-// [Estimator.Variance] answers. It fails unless there is one above 0 for each level.
+// [Estimator.Variance] answers. It fails unless there is one for each level, between 1e-50
+// and 1e50: products of these are numbers still.
 func (t *Tree) Estimator(variances []float64) (*Estimator, error) {
 	if len(variances) != t.Levels() {
 		return nil, fmt.Errorf("%w: %d variances for %d levels", errShape, len(variances), t.Levels())
 	}
 	for _, v := range variances {
-		if !(v > 0) {
+		if !(v >= 1e-50 && v <= 1e50) {
 			return nil, fmt.Errorf("%w: a variance of %v", errShape, v)
 		}
 	}

@@ -361,3 +361,21 @@ func TestBranching(t *testing.T) {
 		t.Errorf("%d levels for Gaussian noise, %d for Laplace", levels(2), levels(1))
 	}
 }
+
+// TestRankVariance: the largest is that of every place, also where nodes of upper levels do
+// not end: figures of a direct sum, which places spread evenly take for 1.05, 1.01 and 7.27.
+func TestRankVariance(t *testing.T) {
+	for _, c := range []struct {
+		leaves, branching int
+		largest           float64
+	}{{1024, 2, 1.527}, {4096, 2, 1.749}, {4096, 16, 11.02}} {
+		tree, _ := New(c.leaves, c.branching)
+		mean, largest := tree.RankVariance()
+		if math.Abs(largest-c.largest) > .006 {
+			t.Errorf("%d bins, branching %d: at most %.4g, want %.4g", c.leaves, c.branching, largest, c.largest)
+		}
+		if probed := tree.probed(); math.Abs(probed/mean-1) > .02 {
+			t.Errorf("%d bins, branching %d: 256 places have a mean variance of %.4g, all of them %.4g", c.leaves, c.branching, probed, mean)
+		}
+	}
+}

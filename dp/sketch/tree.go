@@ -30,8 +30,11 @@ func New(leaves, branching int) (*Tree, error) {
 		return nil, fmt.Errorf("%w: %d bins, branching %d, want 2 <= branching <= bins <= %d", errShape, leaves, branching, MaxLeaves)
 	}
 	t := &Tree{leaves: leaves, branching: branching}
-	for span := 1; span < leaves; span *= branching {
+	for span := 1; ; span *= branching {
 		t.spans = append([]int{span}, t.spans...)
+		if span > (leaves-1)/branching {
+			break
+		}
 	}
 	t.first = make([]int, 1, len(t.spans)+1)
 	for level, span := range t.spans {
