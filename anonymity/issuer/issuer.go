@@ -324,7 +324,7 @@ func (x *Issuer) Retire() (last uint32, any bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), retireTime)
 	defer cancel()
 	if !any {
-		// What had to be forgotten when the last keys went, and failed then, goes now.
+		// Requests that could not be forgotten when the last keys went are forgotten now.
 		gone, any, err := lastGone(x.o.Keys)
 		if err == nil && any {
 			err = x.register.Forget(ctx, gone)
