@@ -26,19 +26,6 @@ import (
 	"github.com/starling-agg/starling/signed/signedtest"
 )
 
-// beside is an issuer as the aggregator beside it asks it.
-type beside struct{ *issuer.Issuer }
-
-func (x beside) Verifier(deployment [32]byte, epoch uint64) (*arc.Verifier, arc.KeyID, error) {
-	v, key, err := x.Issuer.Verifier(deployment, epoch)
-	if errors.Is(err, issuer.ErrNoKey) {
-		err = fmt.Errorf("%w: %w", aggregator.ErrNoIssuerKey, err)
-	}
-	return v, key, err
-}
-
-func (x beside) Issued(_ [32]byte, epoch uint64) (uint64, error) { return x.Count(uint32(epoch)) }
-
 // issuing is a pair whose helper is two processes on one database, each with the same
 // issuer beside it.
 type issuing struct {
@@ -130,7 +117,7 @@ func newIssuing(t *testing.T, most uint64) *issuing {
 				return issuer.Terms{Key: [arc.PublicKeySize]byte(public.Append(nil)), Attester: root.Public(), Cap: most, Begin: time.Unix(int64(epoch)*day, 0)}, epoch == x.epoch
 			}}))
 		t.Cleanup(func() { _ = x.issuers[i].Close() })
-		o.Issuer = beside{x.issuers[i]}
+		o.Issuer = served{x.issuers[i]}
 	})
 	x.fetchKeys()
 	return x
@@ -201,7 +188,7 @@ func TestReplicasLackAnIssuersKey(t *testing.T) {
 	const next = 1
 	must(issuer.MakeKey(x.keys[1], signed.Helper, x.credentials.Deployment, x.epoch+next))
 	must(0, x.keys[1].Remove(fmt.Sprint(x.epoch, ".issuer")))
-	other := beside{x.issuers[1]}
+	other := served{x.issuers[1]}
 	lacks := func(epoch uint32, gone bool) {
 		t.Helper()
 		if _, _, err := other.Verifier(x.credentials.Deployment, uint64(epoch)); err == nil || errors.Is(err, aggregator.ErrNoIssuerKey) != gone {

@@ -38,7 +38,7 @@ import (
 	"github.com/starling-agg/starling/signed/signedtest"
 )
 
-// served is the issuer that is served to the attester, as an aggregator beside it asks it.
+// served is an issuer as the aggregator beside it asks it.
 type served struct{ *issuer.Issuer }
 
 func (x served) Verifier(deployment [32]byte, epoch uint64) (*arc.Verifier, arc.KeyID, error) {
