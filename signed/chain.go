@@ -19,6 +19,9 @@ const (
 	Gateway Role = 4
 	// Attester vouches for devices to issuers, and signs no manifest.
 	Attester Role = 5
+	// Hop1 and Hop2 are those of the shuffler.
+	Hop1 Role = 6
+	Hop2 Role = 7
 )
 
 func (r Role) String() string {
@@ -31,6 +34,10 @@ func (r Role) String() string {
 		return "gateway"
 	case Attester:
 		return "attester"
+	case Hop1:
+		return "hop 1"
+	case Hop2:
+		return "hop 2"
 	}
 	return fmt.Sprintf("role %d", uint8(r))
 }

@@ -401,6 +401,33 @@ func TestRealRandomness(t *testing.T) {
 	if err := key.Verifier(c).Verify(arc.Item{Base: base, Binding: report(1), Presentation: a}); err != nil {
 		t.Fatal(err)
 	}
+	const limit = 4
+	context, kept := arc.NewPresentationContext(arc.Leader, deployment, 2, key.PublicKey().ID()), func([]byte) error { return nil }
+	var limited [][]byte
+	for range 2 {
+		all, err := credential.NewPresentationState(context, limit).Present(kept, report(1), report(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range all {
+			limited = append(limited, x.Append(nil))
+			if err := key.Verifier(c).VerifyLimited(arc.LimitedItem{Base: arc.NewTagBase(context), Binding: report(1), Presentation: x}, limit); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// All elements but the tag are drawn anew: of a number, and of two of one state.
+	seen := map[string]bool{}
+	for _, b := range limited {
+		for i := range 5 + 2 + 4 + 2*2 {
+			if i != 3 {
+				seen[string(b[1+33*i:][:33])] = true
+			}
+		}
+	}
+	if len(seen) != 4*14 {
+		t.Fatalf("%d elements in %d presentations were drawn", len(seen), len(limited))
+	}
 }
 
 func FuzzMessages(f *testing.F) {
@@ -455,6 +482,13 @@ func TestEveryByteCounts(t *testing.T) {
 				return err
 			}
 			return p.verifier.Verify(arc.Item{Base: base, Binding: report(1), Presentation: x})
+		}},
+		"limited presentation": {arctest.PresentLimited(p.issue(t, "device"), base, report(1), 2, 5, seeded("one")).Append(nil), func(b []byte) error {
+			x, err := arc.ReadLimitedPresentation(b, 5)
+			if err != nil {
+				return err
+			}
+			return p.verifier.VerifyLimited(arc.LimitedItem{Base: base, Binding: report(1), Presentation: x}, 5)
 		}},
 		"credential request": {pending.Request().Append(nil), func(b []byte) error {
 			q, err := arc.ReadCredentialRequest(b)

@@ -32,53 +32,73 @@ func (v *Verifier) VerifyBatch(items []Item) []error {
 func (v *Verifier) VerifyBatchDerandomized(items []Item, r derand.Rand) []error {
 	errs := make([]error, len(items))
 	claims := make([]claim, 0, len(items))
-	for i := range items {
-		elements, err := v.elements(items[i])
+	for i, item := range items {
+		elements, err := v.elements(item)
 		if err != nil {
 			errs[i] = err
 			continue
 		}
-		// The proof is copied: an item may stand in a batch twice, bound to two things.
-		c := claim{at: i, elements: elements, proof: items[i].Presentation.proof}
-		c.proof.Challenge = presentationStatement.Challenge(presentationSession(items[i].Binding), elements, c.proof.Commitments)
-		claims = append(claims, c)
+		claims = append(claims, plain.claim(i, presentationSession(item.Binding), elements, item.Presentation.proof))
 	}
-	settle(claims, together, r.Reader(), errs)
+	plain.settle(claims, together, r.Reader(), errs)
 	return errs
+}
+
+// A form is one of presentations, as verifying many needs it.
+type form struct {
+	message   string // of refusals
+	statement *sigma.Statement
+}
+
+// plain is the form of a [Presentation].
+var plain = &form{"presentation", presentationStatement}
+
+// refusal is that of a presentation whose proof does not hold.
+func (f *form) refusal() error { return &Refusal{f.message, "proof", ErrProof} }
+
+// A claim is a presentation whose challenge is known: its equations are left to check.
+type claim struct {
+	at       int // of the batch
+	elements []p256.Element
+	proof    sigma.Proof
+}
+
+// claim computes the challenge. The proof is a copy: an item may stand in a batch twice,
+// bound to two things.
+func (f *form) claim(at int, session []byte, elements []p256.Element, proof sigma.Proof) claim {
+	proof.Challenge = f.statement.Challenge(session, elements, proof.Commitments)
+	return claim{at, elements, proof}
 }
 
 // settle notes an error for each claim that does not hold, looking at them together in the
 // first of the sizes, and in the others where needed.
-func settle(claims []claim, sizes []int, rand io.Reader, errs []error) {
+func (f *form) settle(claims []claim, sizes []int, rand io.Reader, errs []error) {
 	for some := range slices.Chunk(claims, sizes[0]) {
 		switch {
-		case holdTogether(some, rand):
+		case f.holdTogether(some, rand):
 		case len(some) == 1:
-			errs[some[0].at] = errPresentation
+			errs[some[0].at] = f.refusal()
 		default:
 			// A size that would not cut them would only look at the same again.
 			smaller := sizes[1:]
 			for len(smaller) > 1 && len(some) <= smaller[0] {
 				smaller = smaller[1:]
 			}
-			settle(some, smaller, rand, errs)
+			f.settle(some, smaller, rand, errs)
 		}
 	}
 }
 
-// A claim is a presentation whose challenge is known: three equations are left to check.
-type claim struct {
-	at       int
-	elements []p256.Element
-	proof    sigma.Proof
-}
-
 // holdTogether checks all equations of some claims in one product. The factors are drawn
 // here, after everything that they multiply is fixed.
-func holdTogether(claims []claim, rand io.Reader) bool {
-	b := presentationStatement.NewBatch(numberG, numberH, numberX1, numberT)
+func (f *form) holdTogether(claims []claim, rand io.Reader) bool {
+	b := f.statement.NewBatch(numberG, numberH, numberX1, numberT)
+	factors := make([]p256.Scalar, f.statement.Checks())
 	for _, c := range claims {
-		b.Add(c.elements, &c.proof, []p256.Scalar{p256.ShortScalar(rand), p256.ShortScalar(rand), p256.ShortScalar(rand)})
+		for i := range factors {
+			factors[i] = p256.ShortScalar(rand)
+		}
+		b.Add(c.elements, &c.proof, factors)
 	}
 	return b.Holds()
 }

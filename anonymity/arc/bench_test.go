@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/starling-agg/starling/anonymity/arc"
+	"github.com/starling-agg/starling/anonymity/arc/arctest"
 	"github.com/starling-agg/starling/anonymity/internal/p256/p256test"
 )
 
@@ -93,6 +94,65 @@ func BenchmarkVerify(b *testing.B) {
 						b.Fatalf("%d are refused, not %d", wrong, bad)
 					}
 				})
+			})
+		}
+	}
+}
+
+// BenchmarkLimited presents under limits, and reads and verifies, alone and in batches, as
+// BenchmarkVerify does; "draft" is the draft's form.
+func BenchmarkLimited(b *testing.B) {
+	p := newParty(arc.Hop2, 7, "issuer")
+	c, base := p.issue(b, "device"), p.base(1)
+	const most = 256
+	for _, limit := range []int{2, 10, 100} {
+		var wires [most][]byte
+		for i := range wires {
+			wires[i] = arctest.PresentLimited(c, base, report(i), i%limit, limit, seeded(fmt.Sprint(i))).Append(nil)
+		}
+		run := func(name string, n int, f func()) {
+			b.Run(fmt.Sprintf("%d/%s", limit, name), func(b *testing.B) { p256test.InUnits(b, n, f) })
+		}
+		context, kept := arc.NewPresentationContext(arc.Hop2, deployment, 1, arc.KeyID{}), func([]byte) error { return nil }
+		run("present", 1, func() {
+			all, err := c.NewPresentationState(context, limit).Present(kept, report(1))
+			if err != nil {
+				b.Fatal(err)
+			}
+			all[0].Append(nil)
+		})
+		draft := arctest.PresentDraft(c, base, 1, limit, seeded("draft")).Append(nil)
+		run("draft alone", 1, func() {
+			x, err := arc.ReadDraftPresentation(draft, limit)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := p.verifier.VerifyDraft(base, x, limit); err != nil {
+				b.Fatal(err)
+			}
+		})
+		for _, of := range []struct{ n, bad int }{{1, 0}, {4, 0}, {10, 0}, {16, 0}, {64, 0}, {most, 0}, {most, 1}, {most, most / 16}, {most, most}} {
+			run(fmt.Sprintf("batch of %d, %d bad", of.n, of.bad), of.n, func() {
+				items := make([]arc.LimitedItem, of.n)
+				for i := range items {
+					x, err := arc.ReadLimitedPresentation(wires[i], limit)
+					if err != nil {
+						b.Fatal(err)
+					}
+					items[i] = arc.LimitedItem{Base: base, Binding: report(i), Presentation: x}
+					if of.bad > 0 && i%(of.n/of.bad) == 0 {
+						items[i].Binding = report(-1)
+					}
+				}
+				wrong := 0
+				for _, err := range p.verifier.VerifyLimitedBatch(items, limit) {
+					if err != nil {
+						wrong++
+					}
+				}
+				if wrong != of.bad {
+					b.Fatalf("%d are refused, not %d", wrong, of.bad)
+				}
 			})
 		}
 	}

@@ -2,10 +2,10 @@ package arc
 
 import "crypto/sha256"
 
-// A Binding is what a presentation holds for: one report and one share of it. Under any
-// other its proof does not hold, so that nobody who opens a share, by a stolen key or a
-// crash dump, can move the presentation to another report, or another payload under the
-// report.
+// A Binding is what a presentation holds for: one report and one share of it, or one layer
+// of an onion. Under any other its proof does not hold, so that nobody who opens a share, by
+// a stolen key or a crash dump, can move the presentation to another report, or another
+// payload under the report.
 type Binding [sha256.Size]byte
 
 // Bind returns the binding of a share for the aggregator of a role. aad is the bytes of
@@ -14,6 +14,9 @@ type Binding [sha256.Size]byte
 // adds, so that a share that is sealed anew keeps its presentation; nor are the private
 // extensions beside the input share, of which the presentation is to be the only one: a
 // verifier refuses a share that has another.
+//
+// For a hop of the shuffler aad is all that its layer of the onion is sealed under and
+// beside, and payload what the layer holds but for the presentation: what the hop passes on.
 func Bind(role Role, aad, payload []byte) Binding {
 	role.check()
 	a, p := sha256.Sum256(aad), sha256.Sum256(payload)

@@ -9,20 +9,25 @@ import (
 	"github.com/starling-agg/starling/anonymity/internal/p256"
 )
 
-// A Role is an aggregator's, as DAP numbers them. Each has an issuer beside it.
+// A Role is that of a verifier of presentations, with the number that package signed has
+// for it. Each has an issuer beside it.
 type Role uint8
 
-// The roles.
+// The roles: the aggregators, as DAP numbers them, and the hops of the shuffler.
 const (
 	Leader Role = 2
 	Helper Role = 3
+	Hop1   Role = 6
+	Hop2   Role = 7
 )
 
 // check panics for a role that is none. It is our own that is checked, and not a
-// stranger's: one that was forgotten would be alike for both aggregators.
+// stranger's: one that was forgotten would be alike for all verifiers.
 func (r Role) check() {
-	if r != Leader && r != Helper {
-		panic(fmt.Sprintf("arc: internal error: %d is the role of no aggregator", r))
+	switch r {
+	case Leader, Helper, Hop1, Hop2:
+	default:
+		panic(fmt.Sprintf("arc: internal error: %d is the role of no verifier", r))
 	}
 }
 
@@ -31,9 +36,9 @@ func (r Role) check() {
 // apart by their keys.
 type RequestContext []byte
 
-// A PresentationContext is that in which a credential can be shown once: a round of one
-// task, to one aggregator. The report is not in it, or every report would have a tag of
-// its own.
+// A PresentationContext is that in which a credential can be shown once, or as often as a
+// limit says: a round of one task, to one verifier. The report is not in it, or every
+// report would have a tag of its own.
 type PresentationContext []byte
 
 // NewRequestContext is the context of all requests to the issuer of a role in one epoch.
@@ -46,9 +51,11 @@ func NewRequestContext(role Role, deployment [32]byte, epoch uint64, key KeyID) 
 	return encodeContext("starling arc epoch v1", role, deployment, epoch, key)
 }
 
-// NewPresentationContext is the context of all presentations to the aggregator of a role
-// in one round of one task. task is the task's id, which binds the recipe. For a recipe
-// with slots round is that of all slots together, or a device would count in each.
+// NewPresentationContext is the context of all presentations to the verifier of a role
+// in one round of one task. task is the task's id, which binds the recipe, and so the limit
+// where there is one; on the shuffled path, which has no tasks, it is the recipe's id, and
+// round the epoch of the batch. For a recipe with slots round is that of all slots
+// together, or a device would count in each.
 func NewPresentationContext(role Role, task [32]byte, round uint64, key KeyID) PresentationContext {
 	return encodeContext("starling arc round v1", role, task, round, key)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/starling-agg/starling/anonymity/arc"
+	"github.com/starling-agg/starling/anonymity/arc/arctest"
 )
 
 // TestContexts: the bytes are those of docs/registry.md, and no two of different facts are
@@ -19,7 +20,7 @@ func TestContexts(t *testing.T) {
 		of[i], key[i] = 0xaa, 0xbb
 	}
 	seen := map[string]bool{}
-	for _, role := range []arc.Role{arc.Leader, arc.Helper} {
+	for _, role := range []arc.Role{arc.Leader, arc.Helper, arc.Hop1, arc.Hop2} {
 		for _, n := range []uint64{0, 1, 1 << 40} {
 			seen[string(arc.NewRequestContext(role, of, n, key))] = true
 			seen[string(arc.NewPresentationContext(role, of, n, key))] = true
@@ -27,8 +28,8 @@ func TestContexts(t *testing.T) {
 			seen[string(arc.NewPresentationContext(role, key, n, of))] = true
 		}
 	}
-	if len(seen) != 2*3*4 {
-		t.Errorf("%d contexts, not %d", len(seen), 2*3*4)
+	if len(seen) != 4*3*4 {
+		t.Errorf("%d contexts, not %d", len(seen), 4*3*4)
 	}
 	got := arc.NewPresentationContext(arc.Helper, of, 258, key)
 	want := "0015" + hex.EncodeToString([]byte("starling arc round v1")) + "03" + "0020" + hex.EncodeToString(of[:]) + "0000000000000102" + "0020" + hex.EncodeToString(key[:])
@@ -42,13 +43,13 @@ func TestContexts(t *testing.T) {
 
 func TestBindings(t *testing.T) {
 	seen := map[arc.Binding]bool{}
-	for _, role := range []arc.Role{arc.Leader, arc.Helper} {
+	for _, role := range []arc.Role{arc.Leader, arc.Helper, arc.Hop1, arc.Hop2} {
 		for _, parts := range [][2]string{{"aad", "share"}, {"aads", "hare"}, {"", "aadshare"}, {"share", "aad"}, {"aad", ""}} {
 			seen[arc.Bind(role, []byte(parts[0]), []byte(parts[1]))] = true
 		}
 	}
-	if len(seen) != 10 {
-		t.Errorf("%d bindings, not 10", len(seen))
+	if len(seen) != 20 {
+		t.Errorf("%d bindings, not 20", len(seen))
 	}
 }
 
@@ -57,14 +58,18 @@ func TestBindings(t *testing.T) {
 func TestForgotten(t *testing.T) {
 	p := newParty(arc.Helper, 7, "issuer")
 	c, base := p.issue(t, "device"), p.base(1)
-	x, l := c.Present(base, report(1)), c.PresentLimited(base, report(1), 0, 2)
+	x, l := c.Present(base, report(1)), arctest.PresentLimited(c, base, report(1), 0, 2, seeded("limited"))
+	state := c.NewPresentationState(arc.NewPresentationContext(arc.Hop2, [32]byte{}, 1, arc.KeyID{}), 2)
+	kept := func([]byte) error { return nil }
 	var binding arc.Binding
 	for what, f := range map[string]func(){
 		"present":                func() { c.Present(base, binding) },
-		"present limited":        func() { c.PresentLimited(base, binding, 0, 2) },
+		"present limited":        func() { state.Present(kept, report(1), binding) },
 		"verify":                 func() { p.verifier.Verify(arc.Item{Base: base, Presentation: x}) },
 		"verify a batch":         func() { p.verifier.VerifyBatch([]arc.Item{{Base: base, Presentation: x}}) },
-		"verify limited":         func() { p.verifier.VerifyLimited(base, binding, l, 2) },
+		"verify limited":         func() { p.verifier.VerifyLimited(arc.LimitedItem{Base: base, Presentation: l}, 2) },
+		"a limit of 1":           func() { arc.LimitedSize(1) },
+		"a limit of too many":    func() { arc.LimitedSize(arc.MaxLimit + 1) },
 		"bind":                   func() { arc.Bind(0, []byte("aad"), []byte("share")) },
 		"a request context":      func() { arc.NewRequestContext(0, [32]byte{}, 1, arc.KeyID{}) },
 		"a presentation context": func() { arc.NewPresentationContext(4, [32]byte{}, 1, arc.KeyID{}) },
@@ -77,6 +82,9 @@ func TestForgotten(t *testing.T) {
 			}()
 			f()
 		}()
+	}
+	if state.Left() != 2 {
+		t.Errorf("%d numbers are left of 2 of which none was used", state.Left())
 	}
 }
 

@@ -1,6 +1,6 @@
-// Package arc has anonymous rate-limited credentials with a limit of one (ARC-1): a device
-// shows that it holds a credential of an issuer, at most once in a context, and nothing
-// else of itself. Presentations cannot be linked to each other, nor to the issuance of the
+// Package arc has anonymous rate-limited credentials: a device shows that it holds a
+// credential of an issuer, at most once in a context (ARC-1) or as often as a limit says
+// (ARC), and nothing else of itself. Presentations cannot be linked to each other, nor to the issuance of the
 // credential, by anybody, the issuer included.
 //
 // # Why there are two of each
@@ -9,8 +9,9 @@
 // There are therefore two issuers, one beside each aggregator, and a device has a
 // credential of each for every key epoch; a report carries a presentation to each
 // aggregator, inside the share that is sealed to it. Forging takes leader and helper
-// together, or the attester that vouches for devices. docs/proofs/tokens.md has the
-// argument whole.
+// together, or the attester that vouches for devices. Each of the two hops of a shuffler
+// has an issuer of its own for the same reason: no hop can fill a batch for the other.
+// docs/proofs/tokens.md has the argument whole.
 //
 // # The way of a credential, a file for each verb
 //
@@ -24,7 +25,9 @@
 //	verify.go    the aggregator verifies one presentation: [Verifier.Verify]
 //	batch.go     or many at once: [Verifier.VerifyBatch]
 //	cohort.go    when a device may present at all
-//	limited.go   the draft's own presentations, with a limit above 1
+//	limited.go   presentations under a limit above 1, verified alone or many at once
+//	state.go     what a device keeps of them: each number is shown once
+//	draft.go     the draft's own presentations, to the byte, for its vectors
 //
 // # What follows drafts, and what is ours
 //
@@ -36,6 +39,11 @@
 // tag depends on nothing but the credential and the context, so that the device keeps no
 // state, and a copied device makes the same tag again and is refused.
 //
-// The package has no state, no clock and no network. Verifiers keep their own list of
+// Under a limit a presentation has the draft's elements and equations, nonce and range proof
+// included, and differs in two things alone: its proof is in batchable form, and its session
+// names the limit and what it is bound to. A device keeps a [PresentationState] for each
+// context.
+//
+// The package has no clock, no disk and no network. Verifiers keep their own list of
 // tags, and count one only when they accept the report that it came with.
 package arc

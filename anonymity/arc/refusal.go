@@ -89,13 +89,28 @@ func (r *reader) scalar(s *p256.Scalar, field string) {
 	r.b = r.b[p256.ScalarSize:]
 }
 
+// elements reads n elements, which have one name.
+func (r *reader) elements(n int, field string) []p256.Element {
+	all := make([]p256.Element, n)
+	for i := range all {
+		r.element(&all[i], field)
+	}
+	return all
+}
+
+// scalars reads n scalars, which have one name.
+func (r *reader) scalars(n int, field string) []p256.Scalar {
+	all := make([]p256.Scalar, n)
+	for i := range all {
+		r.scalar(&all[i], field)
+	}
+	return all
+}
+
 // proof reads a compact proof: a challenge, and n responses.
 func (r *reader) proof(challenge *p256.Scalar, responses *[]p256.Scalar, n int) {
 	r.scalar(challenge, "challenge")
-	*responses = make([]p256.Scalar, n)
-	for i := range *responses {
-		r.scalar(&(*responses)[i], "response")
-	}
+	*responses = r.scalars(n, "response")
 }
 
 // appendElements appends elements one after the other.

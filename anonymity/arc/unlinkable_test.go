@@ -167,3 +167,60 @@ func TestPresentationsAreNotLinked(t *testing.T) {
 		t.Errorf("%d elements in %d presentations", len(seen), devices)
 	}
 }
+
+// TestLimitedPresentationsAreNotLinked is [TestPresentationsAreNotLinked] under a limit,
+// where each device shows all its numbers in two rounds: no element of a presentation is in
+// another, nor its double, nor G or H more or less.
+func TestLimitedPresentationsAreNotLinked(t *testing.T) {
+	const devices, limit, elements = 4, 5, 5 + 3 + 4 + 2*3
+	p := newParty(arc.Hop2, 7, "issuer")
+	bases := []*arc.TagBase{p.base(1), p.base(2)}
+	var credentials []*arc.Credential
+	for i := range devices {
+		credentials = append(credentials, p.issue(t, fmt.Sprint("device", i)))
+	}
+	g := p256.Generator()
+	h := p256.HashToGroup(g.Append(nil), "HashToGroup-ARCV1-P256generatorH")
+	known := func(e p256.Element) (all []string) {
+		for _, point := range []*p256.Point{e.Point(), e.Point().Add(e.Point())} {
+			for _, x := range []*p256.Point{point, point.Add(g.Point()), point.Sub(g.Point()), point.Add(h.Point()), point.Sub(h.Point())} {
+				if e, ok := x.Element(); ok {
+					all = append(all, string(e.Append(nil)[1:])) // by x, so that signs do not matter
+				}
+			}
+		}
+		return all
+	}
+	// count is how often an element of a presentation is one known from another one.
+	count := func(present func(c *arc.Credential, base *arc.TagBase, b arc.Binding, number int) []byte) (n int) {
+		from := map[string]int{}
+		for i := range devices * limit * len(bases) {
+			device, number, base := i/limit/len(bases), i/len(bases)%limit, bases[i%len(bases)]
+			wire := present(credentials[device], base, report(i), number)
+			for at := 1; at < 1+33*elements; at += 33 {
+				e, err := p256.ReadElement(wire[at : at+33])
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, x := range known(e) {
+					if j, ok := from[x]; ok && j != i {
+						n++
+					}
+					from[x] = i
+				}
+			}
+		}
+		return n
+	}
+	if n := count(func(c *arc.Credential, base *arc.TagBase, b arc.Binding, number int) []byte {
+		return arctest.PresentLimited(c, base, b, number, limit, seeded(fmt.Sprint(b, number, "presentation"))).Append(nil)
+	}); n != 0 {
+		t.Errorf("%d elements of presentations are known from others", n)
+	}
+	// What it finds: a device that draws the same for two numbers.
+	if n := count(func(c *arc.Credential, base *arc.TagBase, b arc.Binding, number int) []byte {
+		return arctest.PresentLimited(c, base, b, number, limit, seeded("a stream that is drawn again")).Append(nil)
+	}); n < devices*limit {
+		t.Errorf("only %d elements of presentations with the same draws are found", n)
+	}
+}

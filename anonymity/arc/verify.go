@@ -56,12 +56,10 @@ func (v *Verifier) Verify(i Item) error {
 	}
 	proof := i.Presentation.proof // a copy, which gets its challenge
 	if presentationStatement.VerifyBatchable(presentationSession(i.Binding), elements, &proof) >= 0 {
-		return errPresentation
+		return plain.refusal()
 	}
 	return nil
 }
-
-var errPresentation = &Refusal{"presentation", "proof", ErrProof}
 
 func (v *Verifier) elements(i Item) ([]p256.Element, error) {
 	p := i.Presentation

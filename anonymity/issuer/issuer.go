@@ -41,7 +41,7 @@ func (t *Terms) names(k *arc.PrivateKey, epoch uint32) error {
 
 // Options make an issuer.
 type Options struct {
-	// Role is that of the aggregator beside it. Required.
+	// Role is that of the aggregator, or the hop of the shuffler, beside it. Required.
 	Role signed.Role
 	// Deployment is whose issuer it is. Required.
 	Deployment [32]byte
@@ -90,9 +90,10 @@ const (
 func Failpoints() []string { return []string{failBeforeEnter, failBeforeAnswer} }
 
 func (o *Options) validate() error {
+	if err := beside(o.Role); err != nil {
+		return err
+	}
 	switch {
-	case o.Role != signed.Leader && o.Role != signed.Helper:
-		return fmt.Errorf("issuer: the %v has none", o.Role)
 	case o.Epoch < time.Second || o.Epoch%time.Second != 0:
 		return errors.New("issuer: Epoch: whole seconds, 1 or more")
 	case o.Terms == nil || o.Keys == nil:

@@ -61,13 +61,22 @@ func (k *key) code(c *wire.Coder) {
 	}
 }
 
+// beside fails for a role beside which there is no issuer.
+func beside(role signed.Role) error {
+	switch role {
+	case signed.Leader, signed.Helper, signed.Hop1, signed.Hop2:
+		return nil
+	}
+	return fmt.Errorf("issuer: the %v has none", role)
+}
+
 func keyName(epoch uint32) string { return strconv.FormatUint(uint64(epoch), 10) + keySuffix }
 
 // MakeKey makes the key of an epoch in a directory, and returns its public half, which goes
 // into the epoch's manifest. It fails with [ErrKeyExists].
 func MakeKey(dir disk.FS, role signed.Role, deployment [32]byte, epoch uint32) (*arc.PublicKey, error) {
-	if role != signed.Leader && role != signed.Helper {
-		return nil, fmt.Errorf("issuer: the %v has none", role)
+	if err := beside(role); err != nil {
+		return nil, err
 	}
 	last, any, err := lastGone(dir)
 	if err != nil {

@@ -44,8 +44,10 @@ func TestKeys(t *testing.T) {
 	if err := make(101); !errors.Is(err, ErrKeyExists) {
 		t.Errorf("a second key: %v", err)
 	}
-	if _, err := MakeKey(mem, signed.Gateway, [32]byte{9}, 1); err == nil {
-		t.Error("the gateway has a key of an issuer")
+	for _, role := range []signed.Role{0, signed.Gateway, signed.Attester, signed.Hop2 + 1} {
+		if _, err := MakeKey(mem, role, [32]byte{9}, 1); err == nil {
+			t.Errorf("the %v has a key of an issuer", role)
+		}
 	}
 	x := newTest(t, mem, time.Now)
 	seen := map[arc.KeyID]bool{}
@@ -74,6 +76,57 @@ func TestKeys(t *testing.T) {
 	}
 	if _, _, err := newTest(t, other, time.Now).Verifier([32]byte{9}, 101); !errors.Is(err, ErrKey) {
 		t.Errorf("the helper's: %v", err)
+	}
+}
+
+// TestHopsHaveIssuers: a credential of the issuer beside a hop of the shuffler holds for the
+// presentations of that hop, and for those of no other role.
+func TestHopsHaveIssuers(t *testing.T) {
+	const epoch = 101
+	hops := map[arc.Role]*arc.Verifier{}
+	shown := map[arc.Role]arc.LimitedItem{}
+	for role, signs := range map[arc.Role]signed.Role{arc.Hop1: signed.Hop1, arc.Hop2: signed.Hop2} {
+		mem := disktest.NewMem(1)
+		public, err := MakeKey(mem, signs, [32]byte{9}, epoch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := New(Options{Role: signs, Deployment: [32]byte{9}, Epoch: testEpoch, Keys: mem, Register: disktest.NewMem(2),
+			Terms: func(uint32) (Terms, bool) { return Terms{}, false }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer x.Close()
+		var id arc.KeyID
+		if hops[role], id, err = x.Verifier([32]byte{9}, epoch); err != nil || id != public.ID() {
+			t.Fatal("another key,", err)
+		}
+		private, err := readKey(mem, signs, [32]byte{9}, epoch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pending := arc.NewPending(arc.NewRequestContext(role, [32]byte{9}, epoch, id))
+		answer, err := private.Respond(pending.Request())
+		if err != nil {
+			t.Fatal(err)
+		}
+		credential, err := pending.Finalize(public, answer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		context, binding := arc.NewPresentationContext(role, [32]byte{1}, 7, id), arc.Bind(role, []byte("layer"), []byte("onion"))
+		all, err := credential.NewPresentationState(context, 3).Present(func([]byte) error { return nil }, binding)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown[role] = arc.LimitedItem{Base: arc.NewTagBase(context), Binding: binding, Presentation: all[0]}
+	}
+	for role, item := range shown {
+		for at, v := range hops {
+			if err := v.VerifyLimited(item, 3); (err == nil) != (at == role) {
+				t.Errorf("what is shown to %d, at %d: %v", role, at, err)
+			}
+		}
 	}
 }
 

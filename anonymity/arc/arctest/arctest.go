@@ -31,11 +31,23 @@ func Present(c *arc.Credential, t *arc.TagBase, b arc.Binding, rand io.Reader) *
 	return c.PresentDerandomized(t, b, derand.New(rand))
 }
 
-// PresentDraft is [arc.Credential.PresentLimited] with the draft's session, which is bound
-// to nothing: a, r, z, the blinding of the nonce, those of all bits but the last, and a
-// scalar of the proof for each of the statement.
-func PresentDraft(c *arc.Credential, t *arc.TagBase, number, limit int, rand io.Reader) *arc.LimitedPresentation {
+// PresentLimited makes one presentation of a chosen number under a limit, as
+// [arc.PresentationState.Present] does: a, r, z, the blinding of the nonce, those of all
+// bits but the last, and a scalar of the proof for each of the statement.
+func PresentLimited(c *arc.Credential, t *arc.TagBase, b arc.Binding, number, limit int, rand io.Reader) *arc.LimitedPresentation {
+	return c.PresentLimitedDerandomized(t, b, number, limit, derand.New(rand))
+}
+
+// PresentDraft is the draft's Present, with its session, which is bound to nothing, and the
+// scalars of [PresentLimited].
+func PresentDraft(c *arc.Credential, t *arc.TagBase, number, limit int, rand io.Reader) *arc.DraftPresentation {
 	return c.PresentDraftDerandomized(t, number, limit, derand.New(rand))
+}
+
+// VerifyLimitedBatch is [arc.Verifier.VerifyLimitedBatch], which takes 16 bytes for each
+// factor.
+func VerifyLimitedBatch(v *arc.Verifier, items []arc.LimitedItem, limit int, rand io.Reader) []error {
+	return v.VerifyLimitedBatchDerandomized(items, limit, derand.New(rand))
 }
 
 // VerifyBatch is [arc.Verifier.VerifyBatch], which takes 16 bytes for each factor.

@@ -30,6 +30,7 @@ import (
 type Statement struct {
 	scalars, elements int
 	equations         []Equation
+	relations         [][]Multiple
 	// label is the encoding of the equations.
 	label []byte
 	// fixed multiplies elements that are the same in all proofs, by their numbers.
@@ -48,6 +49,12 @@ type Equation struct {
 
 // A Term is a scalar times an element, by their numbers.
 type Term struct{ Scalar, Element int }
+
+// A Multiple is a known number times an element, by its number.
+type Multiple struct {
+	Factor  p256.Scalar
+	Element int
+}
 
 // NewStatement returns the statement of some equations over numbers of scalars and
 // elements, with a fast way to multiply those elements that are the same in all proofs.
@@ -71,6 +78,21 @@ func NewStatement(scalars, elements int, fixed map[int]Multiplier, equations ...
 	}
 	return s
 }
+
+// Relate has the statement say as well that some multiples of its elements add up to the
+// identity. That is no part of what is proved or hashed, for everybody can see whether it
+// is so: verifiers look at it beside the equations.
+func (s *Statement) Relate(sum ...Multiple) {
+	for _, m := range sum {
+		if m.Element >= s.elements {
+			panic("sigma: internal error: a relation is about an element that a statement does not have")
+		}
+	}
+	s.relations = append(s.relations, sum)
+}
+
+// Checks is the number of equations and relations.
+func (s *Statement) Checks() int { return len(s.equations) + len(s.relations) }
 
 // Equations is the number of equations, and of commitments in a proof.
 func (s *Statement) Equations() int { return len(s.equations) }
@@ -176,6 +198,11 @@ func (s *Statement) commit(elements []p256.Element, points []*p256.Point, secret
 // computes the commitments of which they are. Its time depends on all of them, which are
 // public.
 func (s *Statement) VerifyCompact(session []byte, elements []p256.Element, p *Proof) bool {
+	for _, r := range s.relations {
+		if !relate(r, elements).IsIdentity() {
+			return false
+		}
+	}
 	sums := make([]*p256.Sum, len(s.equations))
 	for i := range s.equations {
 		sums[i] = s.difference(i, elements, p)
@@ -188,8 +215,8 @@ func (s *Statement) VerifyCompact(session []byte, elements []p256.Element, p *Pr
 }
 
 // VerifyBatchable looks whether commitments and responses of a proof about elements hold,
-// each equation by itself, and returns the number of the first that does not, from 0 on,
-// or -1 if all do. Its time depends on all of them, which are public.
+// each equation by itself and then each relation, and returns the number of the first that
+// does not, from 0 on, or -1 if all do. Its time depends on all of them, which are public.
 func (s *Statement) VerifyBatchable(session []byte, elements []p256.Element, p *Proof) int {
 	p.Challenge = s.Challenge(session, elements, p.Commitments)
 	for i := range s.equations {
@@ -198,7 +225,21 @@ func (s *Statement) VerifyBatchable(session []byte, elements []p256.Element, p *
 			return i
 		}
 	}
+	for i, r := range s.relations {
+		if !relate(r, elements).IsIdentity() {
+			return len(s.equations) + i
+		}
+	}
 	return -1
+}
+
+// relate is the sum of a relation.
+func relate(r []Multiple, elements []p256.Element) *p256.Sum {
+	k, e := make([]p256.Scalar, len(r)), make([]p256.Element, len(r))
+	for i, m := range r {
+		k[i], e[i] = m.Factor, elements[m.Element]
+	}
+	return p256.VartimeProduct(k, e)
 }
 
 // difference is what equation i makes of the responses, less the challenge times its
@@ -214,8 +255,8 @@ func (s *Statement) difference(i int, elements []p256.Element, p *Proof) *p256.S
 	return p256.VartimeProduct(append(k, p.Challenge.Neg()), append(e, elements[q.Image]))
 }
 
-// A Batch gathers the equations of many proofs of one statement, each times a factor of
-// its own, so that one product checks them all.
+// A Batch gathers the equations and relations of many proofs of one statement, each times a
+// factor of its own, so that one product checks them all.
 type Batch struct {
 	statement *Statement
 	shared    []bool // by number
@@ -236,8 +277,8 @@ func (s *Statement) NewBatch(shared ...int) *Batch {
 	return b
 }
 
-// Add adds a proof about elements, with its challenge set, and a factor for each equation.
-// Factors are drawn after all proofs of a batch are known, of 128 random bits that nobody
+// Add adds a proof about elements, with its challenge set, and a factor for each equation
+// and then each relation ([Statement.Checks]). Factors are drawn after all proofs of a batch are known, of 128 random bits that nobody
 // else knows: then a batch with a proof that does not hold is taken for one that does with
 // probability 2^-128.
 func (b *Batch) Add(elements []p256.Element, p *Proof, factors []p256.Scalar) {
@@ -250,6 +291,11 @@ func (b *Batch) Add(elements []p256.Element, p *Proof, factors []p256.Scalar) {
 		// The factor is short, and its negative is not: the commitment is turned instead.
 		b.scalars = append(b.scalars, factors[i])
 		b.elements = append(b.elements, p.Commitments[i].Neg())
+	}
+	for i, r := range b.statement.relations {
+		for _, m := range r {
+			own[m.Element] = own[m.Element].Add(factors[len(b.statement.equations)+i].Mul(m.Factor))
+		}
 	}
 	for number, k := range own {
 		if k.IsZero() == 1 {
@@ -271,5 +317,5 @@ func (b *Batch) Add(elements []p256.Element, p *Proof, factors []p256.Scalar) {
 	}
 }
 
-// Holds reports whether the sum of all equations is the identity.
+// Holds reports whether the sum of all equations and relations is the identity.
 func (b *Batch) Holds() bool { return p256.VartimeProduct(b.scalars, b.elements).IsIdentity() }

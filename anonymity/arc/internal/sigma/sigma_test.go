@@ -31,6 +31,62 @@ func TestBatchLooksUpSharedElementsOnly(t *testing.T) {
 	}
 }
 
+// TestRelationsNeedTheirOwnFactors: a proof whose commitment is as much too large as a
+// relation is off, made so before the challenge. It is taken where one factor stands for
+// both, and by nothing else.
+func TestRelationsNeedTheirOwnFactors(t *testing.T) {
+	const numberG, numberImage, numberOther = 0, 1, 2
+	s := NewStatement(1, 3, nil, Equation{Image: numberImage, Terms: []Term{{Scalar: 0, Element: numberG}}})
+	one := p256.ScalarOf(1)
+	s.Relate(Multiple{one, numberOther}, Multiple{one.Neg(), numberImage})
+	element := func(k uint64) p256.Element {
+		e, _ := p256.MulBase(p256.ScalarOf(k)).Element()
+		return e
+	}
+	const k, secret = 5, 70
+	prove := func(off uint64) ([]p256.Element, *Proof) {
+		elements := []p256.Element{p256.Generator(), element(k), element(k + off)}
+		p := &Proof{Commitments: []p256.Element{element(secret + off)}}
+		p.Challenge = s.Challenge(nil, elements, p.Commitments)
+		p.Responses = []p256.Scalar{p256.ScalarOf(secret).Add(p256.ScalarOf(k).Mul(p.Challenge))}
+		return elements, p
+	}
+	holds := func(off uint64, factors ...uint64) bool {
+		elements, p := prove(off)
+		b := s.NewBatch(numberG)
+		var f []p256.Scalar
+		for _, x := range factors {
+			f = append(f, p256.ScalarOf(x))
+		}
+		b.Add(elements, p, f)
+		return b.Holds()
+	}
+	if !holds(0, 2, 3) || !holds(9, 2, 2) {
+		t.Error("an honest proof, or one under equal factors, does not hold, so that this test shows nothing")
+	}
+	if holds(9, 2, 3) {
+		t.Error("a relation that does not hold is taken")
+	}
+	elements, p := prove(9)
+	if n := s.VerifyBatchable(nil, elements, p); n != 0 {
+		t.Errorf("check %d fails first, and not the equation", n)
+	}
+	// The relation alone is off: its number is behind those of the equations.
+	elements, p = prove(0)
+	elements[numberOther] = element(k + 1)
+	p.Challenge = s.Challenge(nil, elements, p.Commitments)
+	p.Responses[0] = p256.ScalarOf(secret).Add(p256.ScalarOf(k).Mul(p.Challenge))
+	if n := s.VerifyBatchable(nil, elements, p); n != 1 || s.VerifyCompact(nil, elements, p) {
+		t.Errorf("check %d fails first, and not the relation, or the compact proof holds", n)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a relation without a factor is taken")
+		}
+	}()
+	holds(0, 2)
+}
+
 // constant is a stream of one byte.
 type constant byte
 
