@@ -12,8 +12,8 @@ import (
 // together are the sizes in which presentations are verified: first many in one product,
 // and, where those do not hold, few, and then one at a time. This bounds the cost of bad
 // ones: one among 256 costs all a second look, in sixteens, and its fifteen neighbours a
-// third; one in every sixteen makes all cost about a third more than they cost alone
-// (docs/bench/tokens.md). Halves would cost more there.
+// third; one in every sixteen makes all cost about a third more than they cost alone,
+// under a limit two thirds (docs/bench/tokens.md). Halves would cost more there.
 var together = []int{256, 16, 1}
 
 // VerifyBatch verifies any number of presentations and returns an error for each, nil for

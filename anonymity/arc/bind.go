@@ -3,8 +3,8 @@ package arc
 import "crypto/sha256"
 
 // A Binding is what a presentation holds for: one report and one share of it, or one layer
-// of an onion. Under any other its proof does not hold, so that nobody who opens a share, by
-// a stolen key or a crash dump, can move the presentation to another report, or another
+// of an onion. Under any other its proof does not hold, so that nobody who opens a share,
+// by a stolen key or a crash dump, can move the presentation to another report, or another
 // payload under the report.
 type Binding [sha256.Size]byte
 
@@ -16,7 +16,8 @@ type Binding [sha256.Size]byte
 // verifier refuses a share that has another.
 //
 // For a hop of the shuffler aad is all that its layer of the onion is sealed under and
-// beside, and payload what the layer holds but for the presentation: what the hop passes on.
+// beside, and payload what the layer holds but for the presentation: what the hop passes
+// on.
 func Bind(role Role, aad, payload []byte) Binding {
 	role.check()
 	a, p := sha256.Sum256(aad), sha256.Sum256(payload)

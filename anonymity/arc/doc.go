@@ -1,7 +1,7 @@
 // Package arc has anonymous rate-limited credentials: a device shows that it holds a
 // credential of an issuer, at most once in a context (ARC-1) or as often as a limit says
-// (ARC), and nothing else of itself. Presentations cannot be linked to each other, nor to the issuance of the
-// credential, by anybody, the issuer included.
+// (ARC), and nothing else of itself. Presentations cannot be linked to each other, nor to
+// the issuance of the credential, by anybody, the issuer included.
 //
 // # Why there are two of each
 //
@@ -39,10 +39,10 @@
 // tag depends on nothing but the credential and the context, so that the device keeps no
 // state, and a copied device makes the same tag again and is refused.
 //
-// Under a limit a presentation has the draft's elements and equations, nonce and range proof
-// included, and differs in two things alone: its proof is in batchable form, and its session
-// names the limit and what it is bound to. A device keeps a [PresentationState] for each
-// context.
+// Under a limit a presentation has the draft's elements and equations, nonce and range
+// proof included, and differs in two things alone: its proof is in batchable form, and its
+// session names the limit and what it is bound to. A device keeps a [PresentationState] for
+// each context.
 //
 // The package has no clock, no disk and no network. Verifiers keep their own list of
 // tags, and count one only when they accept the report that it came with.

@@ -114,9 +114,9 @@ func (s *PresentationState) mark() []byte {
 	return h.Sum(nil)
 }
 
-// ReadPresentationState reads the state that was kept of the credential in a context under a
-// limit. The error is a [Refusal]; where the state was kept of another credential, context
-// or limit, or is damaged, it wraps [ErrProof].
+// ReadPresentationState reads the state that was kept of the credential in a context under
+// a limit. The error is a [Refusal]; where the state was kept of another credential,
+// context or limit, or is damaged, it wraps [ErrProof].
 func (c *Credential) ReadPresentationState(b []byte, context PresentationContext, limit int) (*PresentationState, error) {
 	r := read("presentation state", b, PresentationStateSize)
 	r.version(stateVersion)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -194,12 +195,16 @@ func TestPresentationStateIsShared(t *testing.T) {
 	c := p.issue(t, "device")
 	context := arc.NewPresentationContext(arc.Hop2, deployment, 3, p.key.PublicKey().ID())
 	s, d := c.NewPresentationState(context, limit), new(disk) // the state's lock is the disk's
+	keep := func(state []byte) error {
+		runtime.Gosched() // others run while the disk is at work
+		return d.keep(state)
+	}
 	tags := make(chan arc.Tag, limit)
 	var all sync.WaitGroup
 	for w := range workers {
 		all.Go(func() {
 			for range limit / workers {
-				x, err := s.Present(d.keep, report(w))
+				x, err := s.Present(keep, report(w))
 				if err != nil {
 					t.Error(err)
 					return

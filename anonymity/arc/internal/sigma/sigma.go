@@ -278,9 +278,9 @@ func (s *Statement) NewBatch(shared ...int) *Batch {
 }
 
 // Add adds a proof about elements, with its challenge set, and a factor for each equation
-// and then each relation ([Statement.Checks]). Factors are drawn after all proofs of a batch are known, of 128 random bits that nobody
-// else knows: then a batch with a proof that does not hold is taken for one that does with
-// probability 2^-128.
+// and then each relation ([Statement.Checks]). Factors are drawn after all proofs of a
+// batch are known, of 128 random bits that nobody else knows: then a batch with a proof
+// that does not hold is taken for one that does with probability 2^-128.
 func (b *Batch) Add(elements []p256.Element, p *Proof, factors []p256.Scalar) {
 	own := make([]p256.Scalar, b.statement.elements)
 	for i, q := range b.statement.equations {
