@@ -36,10 +36,10 @@ func (d *SetDigest) Add(other SetDigest) {
 }
 
 // Put adds one id.
-func (d *SetDigest) Put(key *SetKey, id ReportID) { d.put(key, id[:]) }
+func (d *SetDigest) Put(key *SetKey, id ReportID) { d.PutEntry(key, id[:]) }
 
-// put adds one entry of a run: an id, with its owner where it has one.
-func (d *SetDigest) put(key *SetKey, entry []byte) {
+// PutEntry adds one entry of a run: an id, with its owner where it has one.
+func (d *SetDigest) PutEntry(key *SetKey, entry []byte) {
 	var b [len(SetKey{}) + 2*idSize]byte
 	n := copy(b[:], key[:])
 	n += copy(b[n:], entry)

@@ -166,7 +166,7 @@ func writeRun(fsys disk.FS, meta RunMeta, key *SetKey, fp *disk.Failpoints, next
 					return err
 				}
 				if key != nil {
-					meta.Digest.put(key, b[len(b)-l.entry:])
+					meta.Digest.PutEntry(key, b[len(b)-l.entry:])
 				}
 			}
 			b = binary.BigEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli))

@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
-	"encoding/binary"
 	"errors"
 	"math"
 	"slices"
@@ -33,7 +30,8 @@ type Spending interface {
 	// helper, a helper before it answers. So no two reports with one mark are ever counted,
 	// whichever of the two the peer would take. The same report has its mark again. Of a
 	// round that ForgetRound has ended all marks are another's. It fails with [ErrMarks], and
-	// changes nothing, where the marks of a round of the list are not what was written.
+	// changes nothing, where the marks of a round of the list are not what was written, as far
+	// as it has to look at them.
 	Spend(ctx context.Context, task dap.TaskID, list []Spend) (spent []bool, err error)
 	// Spent counts the marks of a task's rounds, from the first to the last: those that have
 	// any, in the order of time, and those too that ForgetRound has erased.
@@ -41,31 +39,9 @@ type Spending interface {
 	// SpentRounds lists the rounds of a task of which there are marks, ascending, n at most.
 	SpentRounds(ctx context.Context, task dap.TaskID, n int) ([]uint64, error)
 	// ForgetRound ends a round of which no report can be taken any more, if it has marks, and
-	// erases n of them at most, or of the files that an engine keeps them in; more says that
-	// there may be others.
+	// erases n at most of the files or rows that they lie in; more says that there may be
+	// others.
 	ForgetRound(ctx context.Context, task dap.TaskID, round uint64, n int) (more bool, err error)
-}
-
-// domainMark is in docs/registry.md.
-const domainMark = "starling spent mark v1"
-
-// Marks is what an engine that has a row for each keeps beside the marks of a round, so
-// that none is lost, and no row changed, without being found out: how many there are, and
-// the XOR of a hash of each. It is against accidents: whoever can write rows can write
-// this.
-type Marks struct {
-	Count uint64
-	Sum   [32]byte
-}
-
-// Add adds a mark of a task.
-func (m *Marks) Add(task dap.TaskID, x *Spend) {
-	b := make([]byte, 0, 128)
-	b = append(append(b, domainMark...), task[:]...)
-	b = binary.BigEndian.AppendUint64(b, x.Round)
-	h := sha256.Sum256(append(append(b, x.Mark[:]...), x.Report[:]...))
-	subtle.XORBytes(m.Sum[:], m.Sum[:], h[:])
-	m.Count++
 }
 
 // Spent is how many marks a round has.

@@ -12,7 +12,6 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
-	"github.com/starling-agg/starling/aggregator/internal/store/rows"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/releases"
 )
@@ -222,29 +221,28 @@ func (a *auditor) marks(tx *pgdb.Tx, t *task) error {
 	if version, err := tx.Version(); err != nil || version.Number < spentSince {
 		return err
 	}
-	want := make(map[uint64]store.Marks)
+	rounds := make(map[uint64]*round)
 	err := tx.Each("audit-spent", []any{t.row}, func(r pgdb.Row) error {
 		var n uint64
-		var m store.Marks
-		var sum []byte
-		var state int
-		err := r.Scan(&n, &m.Count, &sum, &state)
-		if err == nil && state == 0 {
-			m.Sum = [32]byte(sum)
-			want[n] = m
-		}
+		x := new(round)
+		err := x.scan(r, &n)
+		rounds[n] = x
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	for _, n := range slices.Sorted(maps.Keys(want)) {
-		m, err := countMarks(tx, t.id, rows.Round{Task: t.row, Number: n})
+	for _, n := range slices.Sorted(maps.Keys(rounds)) {
+		if rounds[n].over {
+			continue
+		}
+		of := marksOf(t.id, n).found(t)
+		got, err := a.entries(tx, of, func([]byte) {})
 		if err != nil {
 			return err
 		}
-		if m != want[n] {
-			a.add("task %v: the marks of round %d are not what was written: there are %d, and were %d", t.id, n, m.Count, want[n].Count)
+		if want := rounds[n].total; got != want {
+			a.add("task %v: the marks of round %d are not what was written: there are %d, and were %d", t.id, n, got.count, want.count)
 		}
 	}
 	return tx.Each("audit-stray-spent", []any{t.row}, func(r pgdb.Row) error {
@@ -338,57 +336,68 @@ func compareBatches(a, b store.Batch) int {
 	return cmp.Or(cmp.Compare(a.Start, b.Start), bytes.Compare(a.ID[:], b.ID[:]))
 }
 
-// runs checks that each run is what was written and none shares an id with another, and
-// adds their ids to a checksum. It counts them.
+// runs checks the runs of a task's ids, which it counts and adds to a checksum.
 func (a *auditor) runs(tx *pgdb.Tx, t *task, sum *dap.Checksum) (ids uint64, err error) {
-	rs, err := a.s.load(tx, t)
+	_, err = a.entries(tx, idsOf(t.id).found(t), func(id []byte) {
+		sum.Add(dap.ReportID(id))
+		ids++
+	})
+	return ids, err
+}
+
+// entries checks that each run is what was written and none shares an id with another, and
+// calls fn with all entries. It says what those that are whole come to.
+func (a *auditor) entries(tx *pgdb.Tx, of runsOf, fn func(entry []byte)) (x total, err error) {
+	where := fmt.Sprintf("task %v", of.task)
+	if of.marks {
+		where += fmt.Sprintf(", marks of round %d", of.round)
+	}
+	rs, err := a.s.load(tx, of)
 	if err != nil {
-		return 0, err
+		return x, err
 	}
 	for _, row := range slices.Sorted(maps.Keys(rs.heads)) {
 		var digest segment.SetDigest
 		want := rs.heads[row].digest
-		rs, err = a.s.readWhole(tx, t, rs, []int64{row}, func(_ int64, ids []byte) {
-			for id := range slices.Chunk(ids, idSize) {
-				digest.Put(&a.s.setKey, segment.ReportID(id))
+		rs, err = a.s.readWhole(tx, of, rs, []int64{row}, func(_ int64, all []byte) {
+			for entry := range slices.Chunk(all, of.entry) {
+				digest.PutEntry(&a.s.setKey, entry)
 			}
 		})
 		if err != nil {
-			return 0, err
+			return x, err
 		}
 		if rs.bad[row] == nil && digest != want {
-			a.add("task %v: run %d has another digest than its ids", t.id, row)
+			a.add("%s: run %d has another digest than its ids", where, row)
 		}
 	}
 	if len(rs.bad) > 0 {
-		a.add("task %v: %s", t.id, rs.told().Why)
+		a.add("%s: %s", where, rs.told().Why)
 	}
-	var last []byte
 	twice := false
-	h, err := a.s.hidden(t)
+	h, err := a.s.hidden(of)
 	if err != nil {
-		return 0, err
+		return x, err
 	}
 	// One that is in the clear and hidden too is seen by the number of all.
 	for _, own := range []bool{false, true} {
-		last = nil
-		_, err = a.s.ascend(tx, t, rs, own, segment.AllIDs, func(id []byte) bool {
-			twice = twice || bytes.Equal(id, last)
-			if last = id; own {
-				id = h.show(id)
+		var last []byte
+		_, err = a.s.ascend(tx, of, rs, own, segment.AllIDs, func(entry []byte) bool {
+			twice = twice || last != nil && bytes.Equal(entry[:idSize], last)
+			if last = entry[:idSize]; own {
+				entry = h.show(entry)
 			}
-			sum.Add(dap.ReportID(id))
-			ids++
+			fn(entry)
 			return true
 		})
 		if err != nil {
-			return 0, err
+			return x, err
 		}
 	}
 	if twice {
-		a.add("task %v: an id is in two runs", t.id)
+		a.add("%s: an id is in two runs", where)
 	}
-	return ids, err
+	return rs.total(), nil
 }
 
 // resources checks what was released and is still there.

@@ -203,7 +203,7 @@ func (s *Store) appendTo(tx *pgdb.Tx, t *task, d *deed, key *datakey.Key, f *fol
 		}
 	}
 	if len(kept) > 0 {
-		if err := s.putRun(tx, t, kept); err != nil {
+		if _, err := s.putRun(tx, idsOf(t.id).found(t), joinIDs(kept)); err != nil {
 			return err
 		}
 	}

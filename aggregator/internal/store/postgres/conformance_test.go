@@ -178,15 +178,20 @@ func (h *harness) Tamper(t *testing.T, statement string) {
 }
 
 func (h *harness) MarkDamage() []string {
-	const one = "WHERE mark = (SELECT mark FROM spent WHERE round = %d LIMIT 1) AND round = %[1]d"
+	const one = "WHERE id = (SELECT min(id) FROM spent_run WHERE round = %d)"
 	return []string{
-		"DELETE FROM spent " + one,
-		"DELETE FROM spent WHERE round = %d",
-		"UPDATE spent SET report = mark " + one,
-		"UPDATE spent SET mark = report " + one,
-		"UPDATE spent SET round = round - 1 " + one,
+		"DELETE FROM spent_run " + one,
+		"DELETE FROM spent_run WHERE round = %d",
+		"UPDATE spent_run SET entries = set_byte(entries, 3, get_byte(entries, 3) # 1) " + one,   // a mark
+		"UPDATE spent_run SET entries = set_byte(entries, 19, get_byte(entries, 19) # 1) " + one, // its report
+		"UPDATE spent_run SET pages = set_byte(pages, 20, get_byte(pages, 20) # 1) " + one,
+		"UPDATE spent_run SET filter = decode(repeat('00', length(filter)), 'hex') " + one,
+		"UPDATE spent_run SET digest = set_byte(digest, 0, get_byte(digest, 0) # 1) " + one,
+		"UPDATE spent_run SET veil = set_byte(veil, 0, get_byte(veil, 0) # 1) " + one,
+		"UPDATE spent_run SET round = round - 1 " + one,
 		"DELETE FROM spent_round WHERE round = %d",
 		"UPDATE spent_round SET marks = marks + 1 WHERE round = %d",
+		"UPDATE spent_round SET sum = set_byte(sum, 31, get_byte(sum, 31) # 1) WHERE round = %d",
 	}
 }
 
@@ -227,7 +232,7 @@ var transactions = []string{
 	"take-off", "commit-job", "advance-job", "create-resource", "delete-resource", "fail-resource", "release", "put-task", "retire-task",
 	"sweep-task", "merge-runs", "merge-parts", "sum-tallies", "give-up",
 	"acknowledge", "claim-jobs", "save-sent", "renew-job", "retry-job", "quarantine-job", "park-job", "finish-job", "set-aside", "resume", "give-up-task", "hold-task",
-	"drain", "freeze", "bury-rows", "drop-tombstones", "move-slices",
+	"spend", "forget-round", "drain", "freeze", "bury-rows", "drop-tombstones", "move-slices",
 }
 
 // storm has the answer to each transaction's commit lost now and then. Where the server is

@@ -58,6 +58,12 @@
 // a run that fails lets no commit of its task go on that could lean on it, until it is
 // mended with the ids that its digest proves.
 //
+// What credentials have shown lies in such runs, too, those of a round by themselves, each
+// mark with the report that has it. Spend needs no flight: its one transaction has the rows
+// of the rounds, which say how many marks there are and what their set's digest is, so that
+// a run that is gone or put back is found out. Merges share these rows, and only the end of
+// a round waits for them.
+//
 // # Tidying
 //
 // A commit that finds many parts in a batch, many runs or many tallies makes few of them
@@ -87,8 +93,8 @@
 // the part is there.
 //
 // Each task has a secret besides, which goes when it is retired. A part and noise lie under
-// a key of both, a kept share under one of the secret, too, and the ids of runs and flights
-// are enciphered under it. Secrets lie under a root of the day. docs/data-model.md says what
+// a key of both, a kept share under one of the secret, too, and the ids of runs and
+// flights, and marks with their reports, are enciphered under keys of it. Secrets lie under a root of the day. docs/data-model.md says what
 // that buys. A task of a schema of before gets its secret once no older program runs; what
 // was written until then says of itself that it is of the old form, and both are read.
 //

@@ -72,13 +72,14 @@ func (f *flight) enter(tx *pgdb.Tx, s *Store, id dap.TaskID, ids []dap.ReportID)
 		return false, err
 	}
 	// A flight of before the task had a secret has the ids as they are.
-	under, err := s.hidden(t)
+	of := idsOf(id).found(t)
+	under, err := s.hidden(of)
 	if err != nil {
 		return false, err
 	}
 	q := s.query(under, ids)
 	sorted := ascending(q.form(t.own()).ids)
-	if _, err := s.load(tx, t); err != nil { // so that few are new in the turn
+	if _, err := s.load(tx, of); err != nil { // so that few are new in the turn
 		return errors.Is(err, errNoSecret), unless(err, errNoSecret)
 	}
 	var one int
@@ -110,7 +111,7 @@ func (f *flight) enter(tx *pgdb.Tx, s *Store, id dap.TaskID, ids []dap.ReportID)
 	if err != nil || busy {
 		return busy, err
 	}
-	seen, rs, err := s.look(tx, t, q, false)
+	seen, rs, err := s.look(tx, of, q, false)
 	if err != nil {
 		return errors.Is(err, errNoSecret), unless(err, errNoSecret)
 	}

@@ -33,6 +33,7 @@ type helper struct {
 	task  *store.Task
 	owner session
 
+	schema *pgtest.Schema
 	series *store.Series              // of the next release; may be nil
 	built  func(share *vdaf.AggShare) // called with what is released; may be nil
 
@@ -42,7 +43,7 @@ type helper struct {
 func newHelper(t *testing.T) *helper {
 	t.Helper()
 	s := pgtest.New(t)
-	h := &helper{t: t, a: open(t, s), b: open(t, s), task: storetest.Task(t, dap.TimeInterval, 1)}
+	h := &helper{t: t, a: open(t, s), b: open(t, s), task: storetest.Task(t, dap.TimeInterval, 1), schema: s}
 	is(t, h.a.PutTask(t.Context(), h.task), nil)
 	is(t, h.b.PutTask(t.Context(), h.task), nil)
 	h.owner = connect(t, s, s.Owner)

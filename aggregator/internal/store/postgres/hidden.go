@@ -13,9 +13,9 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// hidden is what the ids of a task's runs and flights are enciphered with: an id is one
-// block of AES-256 under a key of the task. Ids that differ still do, so that an id is
-// looked for as before, and without the key they are random bytes.
+// hidden is what the entries of runs, and the ids of flights, are enciphered with: each id
+// is one block of AES-256 under a key of the task. Ids that differ still do, so that an id
+// is looked for as before, and without the key they are random bytes.
 type hidden struct {
 	block cipher.Block
 	veil  []byte // key of what hides digests
@@ -24,12 +24,13 @@ type hidden struct {
 // veilSize is the size of the random bytes that a run has for its digest.
 const veilSize = 16
 
-// hidden is the task's; nil where it has no secret yet.
-func (s *Store) hidden(t *task) (*hidden, error) {
-	if t.hidden != nil || !t.own() {
-		return t.hidden, nil
+// hidden is the task's, of a kind of runs; nil where it has no secret yet.
+func (s *Store) hidden(of runsOf) (*hidden, error) {
+	t := of.t
+	if h := t.hidden[of.secret]; h != nil || !t.own() {
+		return h, nil
 	}
-	keys, err := s.expand(t, domainTaskIDs, 64)
+	keys, err := s.expand(t, of.secret, 64)
 	if err != nil {
 		return nil, err
 	}
@@ -38,20 +39,23 @@ func (s *Store) hidden(t *task) (*hidden, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.hidden = &hidden{block, keys[32:]}
-	return t.hidden, nil
+	if t.hidden == nil {
+		t.hidden = make(map[string]*hidden)
+	}
+	t.hidden[of.secret] = &hidden{block, keys[32:]}
+	return t.hidden[of.secret], nil
 }
 
-// hide is what rows have of ids.
-func (h *hidden) hide(ids []dap.ReportID) []dap.ReportID {
-	out := make([]dap.ReportID, len(ids))
-	for i := range ids {
-		h.block.Encrypt(out[i][:], ids[i][:])
+// hide is what rows have of ids, and of entries, which are two of them.
+func (h *hidden) hide(all []byte) []byte {
+	out := make([]byte, len(all))
+	for i := 0; i < len(all); i += idSize {
+		h.block.Encrypt(out[i:], all[i:i+idSize])
 	}
 	return out
 }
 
-// show turns what a row has into ids, which are in no order.
+// show turns what a row has into what was hidden, which is in no order.
 func (h *hidden) show(all []byte) []byte {
 	out := make([]byte, len(all))
 	for i := 0; i < len(all); i += idSize {
@@ -60,8 +64,8 @@ func (h *hidden) show(all []byte) []byte {
 	return out
 }
 
-// cover hides the digest of a run's ids, which would tell of a few ids whether they are
-// those, and shows it again.
+// cover hides the digest of a run, which would tell of a few ids whether they are those, and
+// shows it again.
 func (h *hidden) cover(digest segment.SetDigest, veil []byte) (out segment.SetDigest) {
 	mac := hmac.New(sha256.New, h.veil)
 	mac.Write(veil)

@@ -43,9 +43,9 @@ func OpenIssued(ctx context.Context, opt pgdb.Options, deployment [32]byte) (*Is
 		return nil, err
 	}
 	version, err := db.Version(ctx)
-	if err == nil && version.Number < issuedSince {
+	if needs := max(issuedSince, spentSince); err == nil && version.Number < needs { // for what it gives out is spent
 		err = &aggregator.StoreError{Fault: aggregator.OlderSchema,
-			Detail: fmt.Sprintf("%s: it is of version %d, and an issuer needs %d", opt.Schema, version.Number, issuedSince)}
+			Detail: fmt.Sprintf("%s: it is of version %d, and an issuer needs %d", opt.Schema, version.Number, needs)}
 	}
 	if err != nil {
 		db.Close()

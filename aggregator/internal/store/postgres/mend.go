@@ -59,16 +59,16 @@ func (rs *runs) all() []store.Damaged {
 
 // Damaged lists the damage that this handle has met; see [store.Replay].
 func (s *Store) Damaged(_ context.Context, task dap.TaskID) ([]store.Damaged, error) {
-	return s.cache.get(task).all(), nil
+	return s.cache.get(idsOf(task)).all(), nil
 }
 
 // DamagedTasks lists the tasks of which Damaged says anything; see [store.Replay].
 func (s *Store) DamagedTasks(context.Context) (ids []dap.TaskID, err error) {
 	s.cache.mu.Lock()
 	defer s.cache.mu.Unlock()
-	for id, t := range s.cache.tasks {
+	for name, t := range s.cache.names {
 		if len(t.bad) > 0 {
-			ids = append(ids, id)
+			ids = append(ids, name.task)
 		}
 	}
 	return ids, nil
@@ -76,20 +76,21 @@ func (s *Store) DamagedTasks(context.Context) (ids []dap.TaskID, err error) {
 
 // CheckReplay reads all runs of a task; see [store.Replay].
 func (s *Store) CheckReplay(ctx context.Context, task dap.TaskID) (out []store.Damaged, err error) {
-	s.cache.drop(task)
+	s.cache.drop(idsOf(task))
 	err = s.view(ctx, "check-replay", func(tx *pgdb.Tx) error {
 		out = nil
 		t, err := find(tx, reading, task)
 		if err != nil || t.retired {
 			return err
 		}
-		rs, err := s.load(tx, t)
+		of := idsOf(task).found(t)
+		rs, err := s.load(tx, of)
 		if err != nil {
 			return err
 		}
 		rows := slices.Sorted(maps.Keys(rs.heads))
 		for _, row := range rows { // one is in memory at a time
-			if rs, err = s.readWhole(tx, t, rs, []int64{row}, func(int64, []byte) {}); err != nil {
+			if rs, err = s.readWhole(tx, of, rs, []int64{row}, func(int64, []byte) {}); err != nil {
 				return err
 			}
 		}
@@ -99,24 +100,24 @@ func (s *Store) CheckReplay(ctx context.Context, task dap.TaskID) (out []store.D
 	return out, err
 }
 
-// readWhole reads all ids of some runs, in any order.
-func (s *Store) readWhole(tx *pgdb.Tx, t *task, rs *runs, rows []int64, fn func(row int64, ids []byte)) (*runs, error) {
+// readWhole reads all entries of some runs, in any order.
+func (s *Store) readWhole(tx *pgdb.Tx, of runsOf, rs *runs, rows []int64, fn func(row int64, entries []byte)) (*runs, error) {
 	found := 0
-	err := tx.Each("run-ids-of", []any{t.row, rows}, func(r pgdb.Row) error {
+	err := tx.Each(of.entries, of.key(rows), func(r pgdb.Row) error {
 		var row int64
-		var ids []byte
-		if err := r.Scan(&row, &ids); err != nil {
+		var all []byte
+		if err := r.Scan(&row, &all); err != nil {
 			return err
 		}
 		found++
-		if h := rs.heads[row]; len(ids) != h.count*idSize || !h.proves(0, ids) {
-			rs = s.spoil(t, rs, row)
+		if h := rs.heads[row]; len(all) != h.count*of.entry || !h.proves(of.kind, 0, all) {
+			rs = s.spoil(of, rs, row)
 		} else if !h.own() {
-			fn(row, ids)
-		} else if under, err := s.hidden(t); err != nil {
+			fn(row, all)
+		} else if under, err := s.hidden(of); err != nil {
 			return err
 		} else {
-			fn(row, under.show(ids))
+			fn(row, under.show(all))
 		}
 		return nil
 	})
@@ -137,19 +138,20 @@ func (s *Store) AggregatedIDs(ctx context.Context, task dap.TaskID, low, high da
 		if err != nil || n <= 0 {
 			return err
 		}
-		rs, err := s.load(tx, t)
+		of := idsOf(task).found(t)
+		rs, err := s.load(tx, of)
 		if err != nil {
 			return err
 		}
 		in := segment.Range{Low: segment.ReportID(low), High: segment.ReportID(high)}
-		_, err = s.ascend(tx, t, rs, false, in, func(id []byte) bool {
+		_, err = s.ascend(tx, of, rs, false, in, func(id []byte) bool {
 			out = append(out, dap.ReportID(id))
 			return len(out) < n
 		})
 		if err != nil {
 			return err
 		}
-		hidden, err := s.least(tx, t, rs, in, n)
+		hidden, err := s.least(tx, of, rs, in, n)
 		out = append(out, hidden...)
 		slices.SortFunc(out, compareIDs)
 		out = out[:min(n, len(out))]
@@ -162,12 +164,12 @@ func compareIDs(a, b dap.ReportID) int { return bytes.Compare(a[:], b[:]) }
 
 // least are the first ids of a range in whole runs that are enciphered, whose order is
 // another one: all of them are read, and few kept in memory.
-func (s *Store) least(tx *pgdb.Tx, t *task, rs *runs, in segment.Range, n int) (out []dap.ReportID, err error) {
-	under, err := s.hidden(t)
+func (s *Store) least(tx *pgdb.Tx, of runsOf, rs *runs, in segment.Range, n int) (out []dap.ReportID, err error) {
+	under, err := s.hidden(of)
 	if err != nil || under == nil {
 		return nil, err
 	}
-	_, err = s.ascend(tx, t, rs, true, segment.AllIDs, func(id []byte) bool {
+	_, err = s.ascend(tx, of, rs, true, segment.AllIDs, func(id []byte) bool {
 		if id := under.show(id); in.Contains(segment.ReportID(id)) {
 			if out = append(out, dap.ReportID(id)); len(out) >= 2*n {
 				slices.SortFunc(out, compareIDs)
@@ -179,10 +181,10 @@ func (s *Store) least(tx *pgdb.Tx, t *task, rs *runs, in segment.Range, n int) (
 	return out, err
 }
 
-// ascend calls fn with the ids of a range in whole runs of one form, as they are there, in
+// ascend calls fn with the entries of a range in whole runs of one form, as they are there, in
 // order, until it has enough. An id that is in two runs comes twice. It runs in a view,
 // which sees no merge.
-func (s *Store) ascend(tx *pgdb.Tx, t *task, rs *runs, own bool, in segment.Range, fn func(id []byte) (more bool)) (more bool, err error) {
+func (s *Store) ascend(tx *pgdb.Tx, of runsOf, rs *runs, own bool, in segment.Range, fn func(entry []byte) (more bool)) (more bool, err error) {
 	asked := make(map[place][]int)
 	for row, h := range rs.heads {
 		if h.own() != own {
@@ -194,17 +196,17 @@ func (s *Store) ascend(tx *pgdb.Tx, t *task, rs *runs, own bool, in segment.Rang
 	}
 	if len(asked) > pagesAtOnce {
 		if lower, upper, ok := halves(in); ok {
-			if more, err = s.ascend(tx, t, rs, own, lower, fn); err != nil || !more {
+			if more, err = s.ascend(tx, of, rs, own, lower, fn); err != nil || !more {
 				return more, err
 			}
-			return s.ascend(tx, t, rs, own, upper, fn)
+			return s.ascend(tx, of, rs, own, upper, fn)
 		}
 	}
 	var all [][]byte
-	_, err = s.readPages(tx, t, rs, asked, func(_ int, _ bool, page []byte) {
-		for id := range slices.Chunk(page, idSize) {
-			if in.Contains(segment.ReportID(id)) {
-				all = append(all, id)
+	_, err = s.readPages(tx, of, rs, asked, func(_ int, _ bool, page []byte) {
+		for entry := range slices.Chunk(page, of.entry) {
+			if in.Contains(segment.ReportID(entry)) {
+				all = append(all, entry)
 			}
 		}
 	})
@@ -212,8 +214,8 @@ func (s *Store) ascend(tx *pgdb.Tx, t *task, rs *runs, own bool, in segment.Rang
 		return false, err
 	}
 	slices.SortFunc(all, bytes.Compare)
-	for _, id := range all {
-		if !fn(id) {
+	for _, entry := range all {
+		if !fn(entry) {
 			return false, nil
 		}
 	}
@@ -243,7 +245,8 @@ func (s *Store) Mend(ctx context.Context, task dap.TaskID, sum [32]byte, ids []d
 		if err != nil {
 			return err
 		}
-		rs, err := s.load(tx, t)
+		of := idsOf(task).found(t)
+		rs, err := s.load(tx, of)
 		if err != nil {
 			return err
 		}
@@ -270,7 +273,7 @@ func (s *Store) Mend(ctx context.Context, task dap.TaskID, sum [32]byte, ids []d
 			return err
 		}
 		for part := range slices.Chunk(all, mergeMost*idSize) {
-			if err := s.putRun(tx, t, splitIDs(part)); err != nil {
+			if _, err := s.putRun(tx, of, part); err != nil {
 				return err
 			}
 		}
@@ -278,7 +281,7 @@ func (s *Store) Mend(ctx context.Context, task dap.TaskID, sum [32]byte, ids []d
 		return err
 	})
 	if err == nil {
-		s.cache.drop(task)
+		s.cache.drop(idsOf(task))
 	}
 	return err
 }

@@ -6,12 +6,11 @@ import (
 	"slices"
 
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
-	"github.com/starling-agg/starling/dap"
 )
 
-// The shape of a task's runs. Runs of about one size become one when there are mergeFan of
-// them, until one has mergeMost ids: so an id is written once for each of a few sizes, and a
-// row is 4 MiB at most.
+// The shape of runs. Those of about one size become one when there are mergeFan of them,
+// until one has mergeMost ids: so an id is written once for each of a few sizes, and a row is
+// 4 MiB at most, or 8 where ids have owners.
 const (
 	mergeFan   = 8
 	mergeLeast = 1 << 12 // up to this many ids runs are of one size
@@ -54,15 +53,19 @@ func (rs *runs) plan() (rows []int64) {
 
 // mergeRuns makes few runs of many where that is due. Commits go on meanwhile, and so may
 // the merges of other replicas: whoever takes a row away first has merged it.
-func (s *Store) mergeRuns(ctx context.Context, task dap.TaskID) error {
+func (s *Store) mergeRuns(ctx context.Context, name runsName) error {
 	for more := true; more; {
 		err := s.update(ctx, "merge-runs", func(tx *pgdb.Tx) error {
 			more = false
-			t, err := live(tx, sharing, task)
+			t, err := live(tx, sharing, name.task)
 			if err != nil {
 				return err
 			}
-			rs, err := s.load(tx, t)
+			of := name.found(t)
+			if over, err := of.stay(tx); err != nil || over {
+				return err
+			}
+			rs, err := s.load(tx, of)
 			if err != nil {
 				return err
 			}
@@ -70,22 +73,23 @@ func (s *Store) mergeRuns(ctx context.Context, task dap.TaskID) error {
 			if rows == nil {
 				return nil
 			}
-			var ids []dap.ReportID
+			var entries []byte
 			damaged := len(rs.bad)
-			rs, err = s.readWhole(tx, t, rs, rows, func(_ int64, all []byte) {
-				ids = append(ids, splitIDs(all)...)
-			})
-			if more = true; err != nil || len(rs.bad) > damaged { // these are left out next time
+			rs, err = s.readWhole(tx, of, rs, rows, func(_ int64, all []byte) { entries = append(entries, all...) })
+			if err != nil || len(rs.bad) > damaged {
+				more = !of.marks // these are left out next time, and no marks of a round that has any
 				return err
 			}
-			n, err := tx.Exec("drop-runs", t.row, rows)
+			more = true
+			n, err := tx.Exec(of.drop, of.key(rows)...)
 			if err != nil {
 				return err
 			}
 			if n != int64(len(rows)) {
 				return errMerged
 			}
-			return s.putRun(tx, t, ids)
+			_, err = s.putRun(tx, of, entries)
+			return err
 		})
 		switch {
 		case errors.Is(err, errMerged) || errors.Is(err, errChanging):

@@ -84,20 +84,25 @@ var plans = map[string]struct {
 	"sweep-jobs":            {"job_", []any{int64(7), int64(500)}},
 	"sweep-conduct":         {"conduct_pkey", []any{int64(7)}},
 	"sweep-runs":            {"run_", []any{int64(7), int64(500)}},
-	"spend":                 {"Insert on", []any{int64(7), []int64{1}, [][]byte{make([]byte, 16)}, [][]byte{make([]byte, 16)}}},
-	"spenders":              {"spent_pkey", []any{int64(7), []int64{1}, [][]byte{make([]byte, 16)}}},
 	"begin-spent-rounds":    {"Insert on", []any{int64(7), []int64{1}}},
 	"lock-spent-rounds":     {"spent_round_", []any{int64(7), []int64{1}}},
 	"save-spent-rounds":     {"spent_round_", []any{int64(7), []int64{1}, []int64{1}, [][]byte{make([]byte, 32)}}},
 	"spent-round":           {"spent_round_", []any{int64(7), int64(1)}},
-	"spent-of-round":        {"spent_pkey", []any{int64(7), int64(1)}},
 	"spent-rounds":          {"spent_round_", []any{int64(7), int64(16)}},
-	"forget-round":          {"spent_pkey", []any{int64(7), int64(1), int64(500)}},
+	"forget-round":          {"spent_run_", []any{int64(7), int64(1), int64(500)}},
 	"round-over":            {"spent_round_", []any{int64(7), int64(1), int64(2)}},
 	"put-round-over":        {"Insert on", []any{int64(7), int64(1), int64(2)}},
 	"sweep-spent-rounds":    {"spent_round_", []any{int64(7), int64(500)}},
 	"spent-in-rounds":       {"spent_round_", []any{int64(7), int64(1), int64(20)}},
-	"sweep-spent":           {"spent_pkey", []any{int64(7), int64(500)}},
+	"sweep-spent-runs":      {"spent_run_", []any{int64(7), int64(500)}},
+	"share-spent-round":     {"spent_round_", []any{int64(7), int64(1)}},
+	"exclude-spent-round":   {"spent_round_", []any{int64(7), int64(1)}},
+	"put-spent-run":         {"Insert on", []any{int64(7), int64(1), int64(1), make([]byte, 32), make([]byte, 48), []byte{}, make([]byte, 16), make([]byte, 32), make([]byte, 32)}},
+	"spent-runs":            {"spent_run_round", []any{int64(7), int64(1)}},
+	"spent-run-heads":       {"spent_run_", []any{int64(7), int64(1), []int64{7, 1007}}},
+	"spent-run-pages":       {"spent_run_", []any{int64(7), int64(1), []int64{7, 1007}, []int64{0, 0}}},
+	"spent-run-entries":     {"spent_run_", []any{int64(7), int64(1), []int64{7, 1007}}},
+	"drop-spent-runs":       {"spent_run_", []any{int64(7), int64(1), []int64{7, 1007}}},
 	"sweep-noise":           {"noise_", []any{int64(7), int64(500)}},
 	"sweep-resources":       {"resource_", []any{int64(7), int64(500)}},
 	"sweep-generations":     {"generation_pkey", []any{int64(7), int64(500)}},
@@ -249,7 +254,7 @@ var rare = []string{
 	"keys-were-made", "note-keys", "seen-time", "save-time",
 	"wrappings", "replica-lives", "end-wrapping", "wrapping-ended", "hold-vault", "hold-vaults-alone", "renew-replica", "secrets-of-wrapping",
 	"marked", "begin-marks", "age", "save-time-and-age", "head-now", "total-at", "forgotten", "forget-task", "new-epoch",
-	"live-tasks", "stored-bytes", "waiting-of-tasks", "drop-all-slices", "drop-all-jobs", "drop-all-runs", "drop-all-noise", "drop-all-flights", "close-tasks",
+	"live-tasks", "stored-bytes", "waiting-of-tasks", "drop-all-slices", "drop-all-jobs", "drop-all-runs", "drop-all-spent-runs", "end-all-rounds", "drop-all-noise", "drop-all-flights", "close-tasks",
 	"root-newest", "roots-begun", "roots", "tasks-without-secret", "task-secrets-to-reseal", "reseal-task-secrets",
 	"drop-all-hpke-keys", "empty-hpke-vault", "mark-hpke-vault", "forget-replicas",
 	"end-issuance", "issuances-over", "forget-issued", "doubt-issuances", "doubt-coming-issuances", "audit-issuances",
@@ -275,6 +280,9 @@ func TestPlans(t *testing.T) {
 			SELECT n, 1, 1, 1, ` + hash + `, 1 + n % 100, '', ` + hash + ` FROM generate_series(1, 20000) AS n`,
 		`INSERT INTO run (task, count, ids, pages, filter, sum, digest) SELECT 1 + n % 1000, 1, decode(repeat('00', 16), 'hex'),
 			decode(repeat('00', 48), 'hex'), '', ` + hash + `, ` + hash + ` FROM generate_series(1, 20000) AS n`,
+		`INSERT INTO spent_run (task, round, count, entries, pages, filter, sum, digest) SELECT 1 + n % 1000, n % 20, 1, decode(repeat('00', 32), 'hex'),
+			decode(repeat('00', 48), 'hex'), '', ` + hash + `, ` + hash + ` FROM generate_series(1, 20000) AS n`,
+		"INSERT INTO spent_round (task, round) SELECT 1 + n % 1000, n / 1000 FROM generate_series(1, 20000) AS n",
 		`INSERT INTO noise (task, first, last, entries, data_key) SELECT 1 + n % 1000, n, n, 1, 1 + n % 100 FROM generate_series(1, 5000) AS n`,
 		"INSERT INTO noise_part (noise, part, box) SELECT id, 0, '' FROM noise",
 		`INSERT INTO flight (token, task, ids, expires) SELECT substring(sha256(n::text::bytea) FOR 16), 1 + n % 1000, '', now()
@@ -311,7 +319,7 @@ func TestPlans(t *testing.T) {
 	} {
 		x.ok(sql)
 	}
-	x.ok("ANALYZE issuance, issued, task_secret, task, registration, resource, generation, hold, release, replay, tally, batch, part, run, flight, kept, data_key, " +
+	x.ok("ANALYZE issuance, issued, task_secret, task, registration, resource, generation, hold, release, replay, tally, batch, part, run, spent_run, spent_round, flight, kept, data_key, " +
 		"object, job, slice, ending, tombstone, answer, conduct, noise, noise_part, replica, stray")
 	for name, sql := range statements(t) {
 		if slices.Contains(rare, name) {

@@ -18,7 +18,6 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
-	"github.com/starling-agg/starling/aggregator/internal/store/rows"
 	"github.com/starling-agg/starling/aggregator/internal/wrap"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/disk"
@@ -102,7 +101,6 @@ type Store struct {
 	holder    [16]byte     // of chores: random
 	past      past         // free slices that claims pass over
 	full      full         // batches that claims pass over
-	rounds    rows.Rounds  // whose marks were checked
 	left      atomic.Int64 // the object behind which Leftover looks next
 	tasks     sync.Map     // *store.Task by dap.TaskID, of those that this handle was told of
 	forgot    atomic.Int64 // when outcomes were forgotten last, in Unix nanoseconds

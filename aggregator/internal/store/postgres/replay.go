@@ -15,7 +15,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// runs are those of a task, by their rows. A row never changes, so what was read of it
+// runs are those of one name, by their rows. A row never changes, so what was read of it
 // stays true as long as it is there. Nothing of it changes once another goroutine may have
 // it.
 type runs struct {
@@ -32,14 +32,34 @@ func (rs *runs) size() (n int) {
 	return n
 }
 
-// cacheBytes bounds what a handle keeps of runs in memory, of all tasks but the one in use.
+// A total is what runs come to.
+type total struct {
+	count  uint64
+	digest segment.SetDigest
+}
+
+func (x *total) add(other total) {
+	x.count += other.count
+	x.digest.Add(other.digest)
+}
+
+// total is that of the whole ones.
+func (rs *runs) total() (x total) {
+	for _, h := range rs.heads {
+		x.add(total{uint64(h.count), h.digest})
+	}
+	return x
+}
+
+// cacheBytes bounds what a handle keeps of runs in memory, of all but those in use.
 const cacheBytes = 64 << 20
 
-// A cache keeps what was read of the runs of recently used tasks, and all damage that was
-// met. The zero value is ready.
+// A cache keeps what was read of the runs that were used recently, and all damage that was
+// met, but for that of marks: nobody else has those, to mend them, and whoever puts the rows
+// back is seen. The zero value is ready.
 type cache struct {
-	mu    sync.Mutex
-	tasks map[dap.TaskID]*cached
+	mu    sync.Mutex // guards what follows
+	names map[runsName]*cached
 	bytes int
 	tick  uint64
 }
@@ -50,33 +70,35 @@ type cached struct {
 	used uint64
 }
 
-// get returns the runs of a task, which the caller does not change.
-func (c *cache) get(task dap.TaskID) *runs {
+// get returns runs, which the caller does not change.
+func (c *cache) get(name runsName) *runs {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if t := c.tasks[task]; t != nil {
+	if t := c.names[name]; t != nil {
 		return t.runs
 	}
 	return newRuns()
 }
 
-// put keeps the runs of a task, and forgets those of others that were not used for longest.
-func (c *cache) put(task dap.TaskID, rs *runs) {
+// put keeps runs, and forgets others that were not used for longest.
+func (c *cache) put(name runsName, rs *runs) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.tasks == nil {
-		c.tasks = make(map[dap.TaskID]*cached)
+	if c.names == nil {
+		c.names = make(map[runsName]*cached)
 	}
-	c.forget(task)
+	if c.forget(name); name.marks && len(rs.bad) > 0 {
+		return
+	}
 	c.tick++
 	t := &cached{rs, rs.size(), c.tick}
-	c.tasks[task] = t
+	c.names[name] = t
 	c.bytes += t.size
 	for c.bytes > cacheBytes {
 		var oldest *cached
-		var id dap.TaskID
-		for other, t := range c.tasks {
-			if other != task && len(t.bad) == 0 && (oldest == nil || t.used < oldest.used) {
+		var id runsName
+		for other, t := range c.names {
+			if other != name && len(t.bad) == 0 && (oldest == nil || t.used < oldest.used) {
 				oldest, id = t, other
 			}
 		}
@@ -87,21 +109,32 @@ func (c *cache) put(task dap.TaskID, rs *runs) {
 	}
 }
 
-func (c *cache) forget(task dap.TaskID) {
-	if t := c.tasks[task]; t != nil {
+func (c *cache) forget(name runsName) {
+	if t := c.names[name]; t != nil {
 		c.bytes -= t.size
-		delete(c.tasks, task)
+		delete(c.names, name)
 	}
 }
 
-func (c *cache) drop(task dap.TaskID) {
+func (c *cache) drop(name runsName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.forget(task)
+	c.forget(name)
 }
 
-// errChanging: the runs of a task were merged between two statements.
-var errChanging = errors.New("the runs of the task change all the time")
+// dropTask drops all runs of a task.
+func (c *cache) dropTask(task dap.TaskID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name := range c.names {
+		if name.task == task {
+			c.forget(name)
+		}
+	}
+}
+
+// errChanging: runs were merged between two statements.
+var errChanging = errors.New("the runs change all the time")
 
 // steady calls fn until no merge comes in between.
 func steady(fn func() error) (err error) {
@@ -113,16 +146,16 @@ func steady(fn func() error) (err error) {
 	return err
 }
 
-// load reads what a handle keeps of the runs of a task, as they are now. The memory spares
+// load reads what a handle keeps of runs, as they are now. The memory spares
 // the reading of rows, and not the list of them: rows are numbered when they are written
 // and seen when they are committed, so that a new one may have a lower number than one that
 // is known.
-func (s *Store) load(tx *pgdb.Tx, t *task) (now *runs, err error) {
-	known := s.cache.get(t.id)
+func (s *Store) load(tx *pgdb.Tx, of runsOf) (now *runs, err error) {
+	known := s.cache.get(of.runsName)
 	err = steady(func() error {
 		now = newRuns()
 		var missing []int64
-		err := tx.Each("run-ids", []any{t.row}, func(r pgdb.Row) error {
+		err := tx.Each(of.listed, of.key(), func(r pgdb.Row) error {
 			var id int64
 			if err := r.Scan(&id); err != nil {
 				return err
@@ -140,9 +173,9 @@ func (s *Store) load(tx *pgdb.Tx, t *task) (now *runs, err error) {
 			return err
 		}
 		found := 0
-		err = tx.Each("run-heads", []any{t.row, missing}, func(r pgdb.Row) error {
+		err = tx.Each(of.heads, of.key(missing), func(r pgdb.Row) error {
 			found++
-			return s.scan(now, r, t)
+			return s.scan(now, r, of)
 		})
 		if err == nil && found < len(missing) {
 			known, err = now, errChanging
@@ -152,12 +185,12 @@ func (s *Store) load(tx *pgdb.Tx, t *task) (now *runs, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.cache.put(t.id, now)
+	s.cache.put(of.runsName, now)
 	return now, nil
 }
 
-// scan reads a row of "run-heads".
-func (s *Store) scan(rs *runs, r pgdb.Row, t *task) error {
+// scan reads the head of a run.
+func (s *Store) scan(rs *runs, r pgdb.Row, of runsOf) error {
 	var id int64
 	var pages, filter, digest, sum []byte
 	h := new(head)
@@ -167,16 +200,16 @@ func (s *Store) scan(rs *runs, r pgdb.Row, t *task) error {
 	h.pages, h.filter, h.stored, h.sum = pages, filter, segment.SetDigest(digest), [32]byte(sum)
 	h.digest = h.stored
 	if h.own() {
-		under, err := s.hidden(t)
+		under, err := s.hidden(of)
 		if err != nil {
 			return err
 		}
 		if under == nil {
-			return fmt.Errorf("task %v: %w", t.id, errNoSecret)
+			return fmt.Errorf("task %v: %w", of.task, errNoSecret)
 		}
 		h.digest = under.cover(h.stored, h.veil)
 	}
-	if h.whole(t) {
+	if h.whole(of) {
 		rs.heads[id] = h
 	} else {
 		rs.bad[id] = &damage{count: h.count, digest: h.digest, sum: h.sum, why: fmt.Sprintf("run %d is not what was written", id)}
@@ -220,7 +253,7 @@ func (q *query) form(own bool) *form {
 	if q.forms[at] == nil {
 		f := &form{ids: q.ids, hashes: make([]*idHash, len(q.ids))}
 		if own {
-			f.ids = q.under.hide(q.ids)
+			f.ids = splitIDs(q.under.hide(joinIDs(q.ids)))
 		}
 		for i := range f.ids {
 			f.hashes[i] = q.s.hashOf(f.ids[i][:])
@@ -230,14 +263,31 @@ func (q *query) form(own bool) *form {
 	return q.forms[at]
 }
 
-// look says which of the ids are aggregated. One that is in no whole run may be in a damaged
-// one, which is [store.ErrDamaged] unless partial says that nobody minds.
-func (s *Store) look(tx *pgdb.Tx, t *task, q *query, partial bool) (seen []bool, rs *runs, err error) {
+// look says which of the ids are there: aggregated, or marks that have a report. One that is
+// in no whole run may be in a damaged one, which is [store.ErrDamaged] unless partial says
+// that nobody minds.
+func (s *Store) look(tx *pgdb.Tx, of runsOf, q *query, partial bool) (seen []bool, rs *runs, err error) {
+	held, rs, err := s.held(tx, of, q)
+	if err != nil {
+		return nil, nil, err
+	}
+	seen = make([]bool, len(held))
+	for i := range held {
+		seen[i] = held[i] != nil
+	}
+	if len(rs.bad) > 0 && !partial && slices.Contains(seen, false) {
+		return nil, nil, fmt.Errorf("%w: %s", store.ErrDamaged, rs.told().Why)
+	}
+	return seen, rs, nil
+}
+
+// held are the entries of ids, as they were put; nil for those that no whole run has.
+func (s *Store) held(tx *pgdb.Tx, of runsOf, q *query) (held [][]byte, rs *runs, err error) {
 	err = steady(func() error {
-		if rs, err = s.load(tx, t); err != nil {
+		if rs, err = s.load(tx, of); err != nil {
 			return err
 		}
-		seen = make([]bool, len(q.ids))
+		held = make([][]byte, len(q.ids))
 		asked := make(map[place][]int) // of ids that may be there
 		for row, h := range rs.heads {
 			f := q.form(h.own())
@@ -250,24 +300,22 @@ func (s *Store) look(tx *pgdb.Tx, t *task, q *query, partial bool) (seen []bool,
 				}
 			}
 		}
-		rs, err = s.readPages(tx, t, rs, asked, func(i int, own bool, page []byte) {
-			seen[i] = seen[i] || inPage(page, q.form(own).ids[i][:])
+		rs, err = s.readPages(tx, of, rs, asked, func(i int, own bool, page []byte) {
+			if entry := of.inPage(page, q.form(own).ids[i][:]); entry != nil {
+				if held[i] = slices.Clone(entry); own {
+					held[i] = q.under.show(entry)
+				}
+			}
 		})
 		return err
 	})
-	if err != nil {
-		return nil, nil, err
-	}
-	if len(rs.bad) > 0 && !partial && slices.Contains(seen, false) {
-		return nil, nil, fmt.Errorf("%w: %s", store.ErrDamaged, rs.told().Why)
-	}
-	return seen, rs, nil
+	return held, rs, err
 }
 
 // readPages reads pages, and calls fn for each id with the page that it was asked of. A
 // page that is not what was written is damage of its run, which the runs that it returns
 // have.
-func (s *Store) readPages(tx *pgdb.Tx, t *task, rs *runs, asked map[place][]int, fn func(i int, own bool, page []byte)) (*runs, error) {
+func (s *Store) readPages(tx *pgdb.Tx, of runsOf, rs *runs, asked map[place][]int, fn func(i int, own bool, page []byte)) (*runs, error) {
 	places := make([]place, 0, len(asked))
 	for at := range asked {
 		places = append(places, at)
@@ -279,20 +327,20 @@ func (s *Store) readPages(tx *pgdb.Tx, t *task, rs *runs, asked map[place][]int,
 			rows, pages = append(rows, at.row), append(pages, int64(at.page))
 		}
 		found := 0
-		err := tx.Each("run-pages", []any{t.row, rows, pages}, func(r pgdb.Row) error {
+		err := tx.Each(of.pages, of.key(rows, pages), func(r pgdb.Row) error {
 			var at place
-			var ids []byte
-			if err := r.Scan(&at.row, &at.page, &ids); err != nil {
+			var page []byte
+			if err := r.Scan(&at.row, &at.page, &page); err != nil {
 				return err
 			}
 			found++
 			switch h := rs.heads[at.row]; {
 			case h == nil: // another page of it was damaged
-			case !h.proves(at.page, ids):
-				rs = s.spoil(t, rs, at.row)
+			case !h.proves(of.kind, at.page, page):
+				rs = s.spoil(of, rs, at.row)
 			default:
 				for _, i := range asked[at] {
-					fn(i, h.own(), ids)
+					fn(i, h.own(), page)
 				}
 			}
 			return nil
@@ -309,12 +357,12 @@ func (s *Store) readPages(tx *pgdb.Tx, t *task, rs *runs, asked map[place][]int,
 
 // spoil takes note of damage that shows only where ids are read, and returns the runs with
 // it.
-func (s *Store) spoil(t *task, rs *runs, row int64) *runs {
+func (s *Store) spoil(of runsOf, rs *runs, row int64) *runs {
 	noted := &runs{heads: maps.Clone(rs.heads), bad: maps.Clone(rs.bad)}
 	h := noted.heads[row]
 	delete(noted.heads, row)
 	noted.bad[row] = &damage{count: h.count, digest: h.digest, sum: h.sum, why: fmt.Sprintf("ids of run %d are not what was written", row)}
-	s.cache.put(t.id, noted)
+	s.cache.put(of.runsName, noted)
 	return noted
 }
 
@@ -338,11 +386,12 @@ func (s *Store) lookUp(ctx context.Context, name string, task dap.TaskID, ids []
 			seen = make([]bool, len(ids))
 			return nil
 		}
-		under, err := s.hidden(t)
+		of := idsOf(task).found(t)
+		under, err := s.hidden(of)
 		if err != nil {
 			return err
 		}
-		seen, _, err = s.look(tx, t, s.query(under, ids), partial)
+		seen, _, err = s.look(tx, of, s.query(under, ids), partial)
 		return err
 	})
 	return seen, err

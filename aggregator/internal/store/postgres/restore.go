@@ -190,9 +190,19 @@ func (s *Store) closeAll(tx *pgdb.Tx, done *Restored) error {
 			return err
 		}
 	}
-	if version, err := tx.Version(); err != nil {
+	version, err := tx.Version()
+	if err != nil {
 		return err
-	} else if version.Number >= issuedSince {
+	}
+	if version.Number >= spentSince {
+		// Which marks were given after the backup nobody knows: none is new any more.
+		for _, statement := range []string{"drop-all-spent-runs", "end-all-rounds"} {
+			if _, err := tx.Exec(statement); err != nil {
+				return err
+			}
+		}
+	}
+	if version.Number >= issuedSince {
 		// Of the two epochs after the newest requests may have come after the backup, as
 		// devices visit for the one that comes.
 		for _, statement := range []string{"doubt-issuances", "doubt-coming-issuances"} {

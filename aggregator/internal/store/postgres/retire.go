@@ -36,7 +36,7 @@ func (s *Store) Retire(ctx context.Context, id dap.TaskID, now time.Time) error 
 		return err
 	})
 	if err == nil {
-		s.cache.drop(id)
+		s.cache.dropTask(id)
 	}
 	return err
 }
@@ -61,7 +61,6 @@ func (s *Store) Sweep(ctx context.Context, id dap.TaskID, n int) (more bool, err
 		case t.swept:
 			return nil
 		}
-		s.rounds.Drop(t.row)
 		var slices int64
 		var unfinished uint64 // reports that nobody finished count as dropped
 		if _, err := tx.One("sweep-slices", []any{t.row, n}, &slices, &unfinished); err != nil {
@@ -75,7 +74,7 @@ func (s *Store) Sweep(ctx context.Context, id dap.TaskID, n int) (more bool, err
 		if version, err := tx.Version(); err != nil {
 			return err
 		} else if version.Number >= spentSince {
-			all = append([]string{"sweep-spent", "sweep-spent-rounds"}, sweeps...)
+			all = append([]string{"sweep-spent-runs", "sweep-spent-rounds"}, sweeps...)
 		}
 		for _, statement := range all {
 			gone, err := tx.Exec(statement, t.row, left)
@@ -96,6 +95,6 @@ func (s *Store) Sweep(ctx context.Context, id dap.TaskID, n int) (more bool, err
 		_, err = tx.Exec("swept-task", t.row)
 		return err
 	})
-	s.cache.drop(id)
+	s.cache.dropTask(id)
 	return more, err
 }

@@ -38,6 +38,7 @@ const (
 const (
 	domainTaskSecret = "starling task secret v1"
 	domainTaskIDs    = "starling task ids v1"
+	domainTaskMarks  = "starling task marks v1"
 	domainTaskKept   = "starling task kept v1"
 )
 

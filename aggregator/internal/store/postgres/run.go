@@ -14,34 +14,84 @@ import (
 	"github.com/starling-agg/starling/dap"
 )
 
-// The shape of a run. Its ids ascend, and are read and proven page by page.
+// The shape of a run. Its entries ascend by their ids, and are read and proven page by page.
 const (
 	idSize    = len(dap.ReportID{})
-	pageIDs   = 256
-	pageBytes = pageIDs * idSize
+	pageBytes = 4096
 	pageHead  = idSize + sha256.Size // what a head has of a page: its first id, and its hash
 )
 
 // Domain strings of runs; docs/registry.md lists them.
 const (
-	domainRun    = "starling run row v1"
-	domainHidden = "starling run row v2" // of enciphered ids
-	domainFilter = "starling run filter v1"
+	domainRun     = "starling run row v1"
+	domainHidden  = "starling run row v2" // of enciphered ids
+	domainMarkRun = "starling mark run row v1"
+	domainFilter  = "starling run filter v1"
 )
 
-// A head is what a handle has of a run in memory, two bytes for each id: enough to say of
-// nearly each id that is not in it that it is not, and to prove whatever is read of the rest.
+// A runsName says whose runs they are: of the ids of a task's reports, or of the marks of one
+// of its rounds, each of which has the id of its report behind it.
+type runsName struct {
+	task  dap.TaskID
+	marks bool
+	round uint64 // of marks
+}
+
+func idsOf(task dap.TaskID) runsName { return runsName{task: task} }
+
+func marksOf(task dap.TaskID, round uint64) runsName { return runsName{task, true, round} }
+
+// runsOf are runs of a task as a transaction found it.
+type runsOf struct {
+	runsName
+	*kind
+	t *task
+}
+
+func (n runsName) found(t *task) runsOf {
+	if n.marks {
+		return runsOf{n, &markRuns, t}
+	}
+	return runsOf{n, &idRuns, t}
+}
+
+// key is what statements take first.
+func (of runsOf) key(more ...any) []any {
+	if of.marks {
+		return append([]any{of.t.row, int64(of.round)}, more...)
+	}
+	return append([]any{of.t.row}, more...)
+}
+
+// A kind of runs has a table, a size of entries, and a key of the task.
+type kind struct {
+	entry                                    int // bytes: an id, and its owner where it has one
+	secret                                   string
+	listed, heads, pages, entries, put, drop string // statements
+}
+
+var (
+	idRuns   = kind{idSize, domainTaskIDs, "run-ids", "run-heads", "run-pages", "run-ids-of", "put-run", "drop-runs"}
+	markRuns = kind{2 * idSize, domainTaskMarks, "spent-runs", "spent-run-heads", "spent-run-pages", "spent-run-entries", "put-spent-run", "drop-spent-runs"}
+)
+
+// perPage is how many entries a full page has.
+func (k *kind) perPage() int { return pageBytes / k.entry }
+
+// A head is what a handle has of a run in memory, some two bytes for each id: enough to say
+// of nearly each id that is not in it that it is not, and to prove whatever is read of the
+// rest.
 type head struct {
 	count  int
-	digest segment.SetDigest // of the ids
-	veil   []byte            // where the ids are enciphered, and the row's digest is covered
+	digest segment.SetDigest // of the entries
+	veil   []byte            // where the entries are enciphered, and the row's digest is covered
 	stored segment.SetDigest // as the row has it
 	pages  []byte            // a pageHead each
 	filter filter
 	sum    [sha256.Size]byte // of all of it
 }
 
-// own says whether the ids are enciphered under the task's key.
+// own says whether the entries are enciphered under the task's key.
 func (h *head) own() bool { return len(h.veil) > 0 }
 
 func (h *head) size() int { return len(h.pages) + len(h.filter) }
@@ -56,10 +106,10 @@ func (h *head) find(id []byte) int {
 	return sort.Search(h.len(), func(i int) bool { return bytes.Compare(h.first(i), id) > 0 }) - 1
 }
 
-// proves says whether ids are those of the pages from i on.
-func (h *head) proves(i int, ids []byte) bool {
-	for page := range slices.Chunk(ids, pageBytes) {
-		if i >= h.len() || min(pageIDs, h.count-i*pageIDs)*idSize != len(page) {
+// proves says whether entries are those of the pages from i on.
+func (h *head) proves(k *kind, i int, entries []byte) bool {
+	for page := range slices.Chunk(entries, pageBytes) {
+		if i >= h.len() || min(k.perPage(), h.count-i*k.perPage())*k.entry != len(page) {
 			return false
 		}
 		if sum := sha256.Sum256(page); !bytes.Equal(h.pages[i*pageHead+idSize:(i+1)*pageHead], sum[:]) {
@@ -71,13 +121,21 @@ func (h *head) proves(i int, ids []byte) bool {
 }
 
 // hash is what the row says of itself.
-func (h *head) hash(t *task) [sha256.Size]byte {
-	domain := domainRun
-	if h.own() {
-		domain = domainHidden
+func (h *head) hash(of runsOf) [sha256.Size]byte {
+	var b []byte
+	switch {
+	case of.marks:
+		b = append(append(b, domainMarkRun...), of.task[:]...)
+		b = binary.BigEndian.AppendUint64(b, of.round)
+	case h.own():
+		b = append(append(b, domainHidden...), of.task[:]...)
+	default:
+		b = append(append(b, domainRun...), of.task[:]...)
 	}
-	b := append([]byte(domain), t.id[:]...)
 	b = binary.BigEndian.AppendUint64(b, uint64(h.count))
+	if of.marks {
+		b = append(b, byte(len(h.veil)))
+	}
 	b = append(b, h.stored[:]...)
 	b = append(b, h.veil...)
 	d := sha256.New()
@@ -87,43 +145,44 @@ func (h *head) hash(t *task) [sha256.Size]byte {
 	return [sha256.Size]byte(d.Sum(nil))
 }
 
-// whole says whether the row is what was written, but for its ids.
-func (h *head) whole(t *task) bool {
-	return h.count > 0 && h.len() == (h.count+pageIDs-1)/pageIDs && len(h.pages)%pageHead == 0 &&
-		len(h.filter) == filterSize(h.count) && h.sum == h.hash(t)
+// whole says whether the row is what was written, but for its entries.
+func (h *head) whole(of runsOf) bool {
+	return h.count > 0 && h.len() == (h.count+of.perPage()-1)/of.perPage() && len(h.pages)%pageHead == 0 &&
+		len(h.filter) == filterSize(h.count) && h.sum == h.hash(of)
 }
 
-// putRun appends a run of distinct ids, in any order, to those of a task.
-func (s *Store) putRun(tx *pgdb.Tx, t *task, list []dap.ReportID) error {
-	h := &head{count: len(list), filter: make(filter, filterSize(len(list)))}
-	for _, id := range list {
-		h.digest.Put(&s.setKey, segment.ReportID(id))
+// putRun appends a run of entries with distinct ids, in any order, and says what they are.
+func (s *Store) putRun(tx *pgdb.Tx, of runsOf, entries []byte) (total, error) {
+	count := len(entries) / of.entry
+	h := &head{count: count, filter: make(filter, filterSize(count))}
+	for entry := range slices.Chunk(entries, of.entry) {
+		h.digest.PutEntry(&s.setKey, entry)
 	}
 	h.stored = h.digest
-	under, err := s.hidden(t)
+	under, err := s.hidden(of)
 	if err != nil {
-		return err
+		return total{}, err
 	}
 	if under != nil {
-		list = under.hide(list)
+		entries = under.hide(entries)
 		h.veil = make([]byte, veilSize)
 		rand.Read(h.veil)
 		h.stored = under.cover(h.digest, h.veil)
 	}
-	ids := ascending(list)
-	if len(ids) != h.count*idSize {
-		return fmt.Errorf("task %v: internal error: an id is in two runs", t.id)
+	entries, distinct := inOrder(entries, of.entry)
+	if !distinct {
+		return total{}, fmt.Errorf("task %v: internal error: an id is in two runs", of.task)
 	}
-	for page := range slices.Chunk(ids, pageBytes) {
+	for page := range slices.Chunk(entries, pageBytes) {
 		sum := sha256.Sum256(page)
 		h.pages = append(append(h.pages, page[:idSize]...), sum[:]...)
 	}
-	for id := range slices.Chunk(ids, idSize) {
-		h.filter.put(s.hashOf(id))
+	for entry := range slices.Chunk(entries, of.entry) {
+		h.filter.put(s.hashOf(entry[:idSize]))
 	}
-	h.sum = h.hash(t)
-	_, err = tx.Exec("put-run", t.row, h.count, ids, h.pages, []byte(h.filter), h.veil, h.stored[:], h.sum[:])
-	return err
+	h.sum = h.hash(of)
+	_, err = tx.Exec(of.put, of.key(h.count, entries, h.pages, []byte(h.filter), h.veil, h.stored[:], h.sum[:])...)
+	return total{uint64(h.count), h.digest}, err
 }
 
 // A filter says of nearly all ids that are not in a run that they are not, and never so of
@@ -187,23 +246,42 @@ func (f filter) has(h *idHash) bool {
 	return true
 }
 
-// inPage says whether ids that ascend have that one.
-func inPage(ids, id []byte) bool {
-	n := len(ids) / idSize
-	i := sort.Search(n, func(i int) bool { return bytes.Compare(ids[i*idSize:(i+1)*idSize], id) >= 0 })
-	return i < n && bytes.Equal(ids[i*idSize:(i+1)*idSize], id)
+// inPage is the entry of an id in entries that ascend; nil where there is none.
+func (k *kind) inPage(entries, id []byte) []byte {
+	n := len(entries) / k.entry
+	i := sort.Search(n, func(i int) bool { return bytes.Compare(entries[i*k.entry:i*k.entry+idSize], id) >= 0 })
+	if i == n || !bytes.Equal(entries[i*k.entry:i*k.entry+idSize], id) {
+		return nil
+	}
+	return entries[i*k.entry : (i+1)*k.entry]
+}
+
+// inOrder has entries ascend, and says whether their ids are distinct.
+func inOrder(entries []byte, size int) (out []byte, distinct bool) {
+	all := slices.Collect(slices.Chunk(entries, size))
+	slices.SortFunc(all, func(a, b []byte) int { return bytes.Compare(a[:idSize], b[:idSize]) })
+	out, distinct = make([]byte, 0, len(entries)), true
+	for i, entry := range all {
+		distinct = distinct && (i == 0 || !bytes.Equal(all[i-1][:idSize], entry[:idSize]))
+		out = append(out, entry...)
+	}
+	return out, distinct
+}
+
+// joinIDs is the encoding of ids, as they come.
+func joinIDs(ids []dap.ReportID) []byte {
+	out := make([]byte, 0, len(ids)*idSize)
+	for i := range ids {
+		out = append(out, ids[i][:]...)
+	}
+	return out
 }
 
 // ascending is the encoding of distinct ids in order.
 func ascending(ids []dap.ReportID) []byte {
 	sorted := slices.Clone(ids)
-	slices.SortFunc(sorted, func(a, b dap.ReportID) int { return bytes.Compare(a[:], b[:]) })
-	sorted = slices.Compact(sorted)
-	out := make([]byte, 0, len(sorted)*idSize)
-	for _, id := range sorted {
-		out = append(out, id[:]...)
-	}
-	return out
+	slices.SortFunc(sorted, compareIDs)
+	return joinIDs(slices.Compact(sorted))
 }
 
 // meet says whether two lists of ids that ascend have one in common.

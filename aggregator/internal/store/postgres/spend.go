@@ -1,191 +1,200 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
+	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
-	"github.com/starling-agg/starling/aggregator/internal/store/rows"
 	"github.com/starling-agg/starling/dap"
 )
 
-// spentSince is the first version of a schema that has marks.
-const spentSince = 8
+// spentSince is the first version of a schema that has marks in runs.
+const spentSince = 10
 
-// marksOf reads what is kept beside the marks of a round; over says that it takes none.
-func marksOf(tx *pgdb.Tx, x rows.Round) (m store.Marks, over bool, err error) {
+// A round is a row of the table spent_round.
+type round struct {
+	total      // of its runs
+	over  bool // it takes no mark
+}
+
+// scan reads a row that begins with the round's number.
+func (x *round) scan(r pgdb.Row, n *uint64) error {
 	var sum []byte
 	var state int
-	found, err := tx.One("spent-round", []any{x.Task, int64(x.Number)}, &m.Count, &sum, &state)
-	if found {
-		m.Sum = [32]byte(sum)
-	}
-	return m, state > 0, err
-}
-
-// countMarks reads all marks of a round.
-func countMarks(tx *pgdb.Tx, id dap.TaskID, x rows.Round) (m store.Marks, err error) {
-	err = tx.Each("spent-of-round", []any{x.Task, int64(x.Number)}, func(r pgdb.Row) error {
-		var mark, report []byte
-		err := r.Scan(&mark, &report)
-		if err == nil {
-			m.Add(id, &store.Spend{Round: x.Number, Mark: store.Mark(mark), Report: dap.ReportID(report)})
-		}
-		return err
-	})
-	return m, err
-}
-
-// checkMarks reads the marks of some rounds before this handle relies on them for the
-// first time, and not inside of a commit, for which others would wait.
-func (s *Store) checkMarks(ctx context.Context, id dap.TaskID, numbers []uint64) error {
-	var fresh []rows.Round
-	err := s.view(ctx, "check-marks", func(tx *pgdb.Tx) error {
-		fresh = nil
-		t, err := find(tx, reading, id)
-		if err != nil {
-			return err
-		}
-		for _, n := range numbers {
-			x := rows.Round{Task: t.row, Number: n}
-			if s.rounds.Known(x) {
-				continue
-			}
-			want, over, err := marksOf(tx, x)
-			if err != nil {
-				return err
-			}
-			if !over {
-				got, err := countMarks(tx, id, x)
-				if err != nil {
-					return err
-				}
-				if got != want {
-					return fmt.Errorf("%w: round %d of task %v has %d, and had %d", store.ErrMarks, n, id, got.Count, want.Count)
-				}
-			}
-			fresh = append(fresh, x)
-		}
-		return nil
-	})
+	err := r.Scan(n, &x.count, &sum, &state)
 	if err == nil {
-		for _, x := range fresh {
-			s.rounds.Note(x)
-		}
+		x.digest, x.over = segment.SetDigest(sum), state > 0
 	}
 	return err
 }
 
-// Spend gives marks to reports; see [store.Spending]. Rows alone decide: of two replicas
-// that spend in one round the second waits for what becomes of the first.
-func (s *Store) Spend(ctx context.Context, id dap.TaskID, list []store.Spend) ([]bool, error) {
+// stay keeps a round as it is, but for marks that come, until the transaction ends, and
+// says whether it is over. A round without a row is one that is damaged.
+func (of runsOf) stay(tx *pgdb.Tx) (over bool, err error) {
+	if !of.marks {
+		return false, nil
+	}
+	var state int
+	found, err := tx.One("share-spent-round", of.key(), &state)
+	return !found || state > 0, err
+}
+
+// noMarks says that the marks of a round are not what was written.
+func (of runsOf) noMarks(why string) error {
+	return fmt.Errorf("%w: of round %d of task %v %s", store.ErrMarks, of.round, of.task, why)
+}
+
+// A spending is what a list of marks comes to in one round.
+type spending struct {
+	of    runsOf
+	order []int          // of the list
+	marks []dap.ReportID // distinct, ascending
+	q     *query
+	due   bool // a merge of the round's runs
+}
+
+// spendings are those of a list, round by round.
+func spendings(id dap.TaskID, list []store.Spend, order []int) (parts []*spending) {
+	var p *spending
+	for _, i := range order {
+		x := &list[i]
+		if p == nil || p.of.round != x.Round {
+			p = &spending{of: runsOf{runsName: marksOf(id, x.Round)}}
+			parts = append(parts, p)
+		}
+		p.order = append(p.order, i)
+		if mark := dap.ReportID(x.Mark); len(p.marks) == 0 || p.marks[len(p.marks)-1] != mark {
+			p.marks = append(p.marks, mark)
+		}
+	}
+	return parts
+}
+
+// Spend gives marks to reports; see [store.Spending]. It is one transaction, which looks for
+// the marks in the runs of their rounds and appends a run of those that are new, and has the
+// rows of the rounds: of two replicas that spend in one round the second waits for what
+// becomes of the first.
+func (s *Store) Spend(ctx context.Context, id dap.TaskID, list []store.Spend) (spent []bool, err error) {
 	order, err := store.Ascending(list)
 	if err != nil {
 		return nil, err
 	}
-	var numbers []uint64
-	rounds, marks, reports := make([]int64, len(list)), make([][]byte, len(list)), make([][]byte, len(list))
-	for k, i := range order {
-		rounds[k], marks[k], reports[k] = int64(list[i].Round), list[i].Mark[:], list[i].Report[:]
-		if k == 0 || list[i].Round != list[order[k-1]].Round {
-			numbers = append(numbers, list[i].Round)
-		}
-	}
-	if err := s.checkMarks(ctx, id, numbers); err != nil {
-		return nil, err
-	}
-	spent := make([]bool, len(list))
+	parts := spendings(id, list, order)
 	err = s.update(ctx, "spend", func(tx *pgdb.Tx) error {
+		spent = make([]bool, len(list))
 		t, err := live(tx, sharing, id)
 		if err != nil || len(list) == 0 {
 			return err
 		}
-		kept, over, err := t.takeRounds(tx, slices.Compact(slices.Clone(rounds)))
+		return s.spend(tx, t, list, parts, spent)
+	})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
+	defer cancel()
+	for _, p := range parts {
+		if p.due {
+			_ = s.mergeRuns(ctx, p.of.runsName) // it is due again at the next list
+		}
+	}
+	return spent, nil
+}
+
+// spend takes the rounds, judges what is new in each, and appends that. All that takes time
+// and leans on nothing that may change comes before others wait.
+func (s *Store) spend(tx *pgdb.Tx, t *task, list []store.Spend, parts []*spending, spent []bool) error {
+	numbers := make([]int64, len(parts))
+	for n, p := range parts {
+		numbers[n] = int64(p.of.round)
+		p.of, p.due = p.of.found(t), false
+		under, err := s.hidden(p.of)
 		if err != nil {
 			return err
 		}
-		var at []int // in order, of the rounds that are not over
-		for k, i := range order {
-			if spent[i] = over[list[i].Round]; !spent[i] {
-				at = append(at, k)
-			}
-		}
-		if len(at) == 0 {
-			return nil
-		}
-		return t.spend(tx, list, order, at, rounds, marks, reports, kept, spent)
-	})
-	return spent, err
-}
-
-// takeRounds has the rows of some rounds until the transaction ends, and says what is kept
-// beside their marks and which are over.
-func (t *task) takeRounds(tx *pgdb.Tx, rounds []int64) (kept map[uint64]*store.Marks, over map[uint64]bool, err error) {
-	if _, err := tx.Exec("begin-spent-rounds", t.row, rounds); err != nil {
-		return nil, nil, err
-	}
-	kept, over = make(map[uint64]*store.Marks), make(map[uint64]bool)
-	err = tx.Each("lock-spent-rounds", []any{t.row, rounds}, func(r pgdb.Row) error {
-		var n uint64
-		var m store.Marks
-		var sum []byte
-		var state int
-		err := r.Scan(&n, &m.Count, &sum, &state)
-		if err == nil {
-			m.Sum = [32]byte(sum)
-			kept[n], over[n] = &m, state > 0
-		}
-		return err
-	})
-	return kept, over, err
-}
-
-// spend gives the marks at some places of columns in order, and counts those that are new.
-func (t *task) spend(tx *pgdb.Tx, list []store.Spend, order, at []int, rounds []int64, marks, reports [][]byte, kept map[uint64]*store.Marks, spent []bool) error {
-	r, m, p := make([]int64, len(at)), make([][]byte, len(at)), make([][]byte, len(at))
-	for n, k := range at {
-		r[n], m[n], p[n] = rounds[k], marks[k], reports[k]
-	}
-	err := tx.Each("spend", []any{t.row, r, m, p}, func(row pgdb.Row) error {
-		var x store.Spend
-		var mark, report []byte
-		err := row.Scan(&x.Round, &mark, &report)
-		if err == nil {
-			x.Mark, x.Report = store.Mark(mark), dap.ReportID(report)
-			kept[x.Round].Add(t.id, &x)
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	found := 0
-	err = tx.Each("spenders", []any{t.row, r, m}, func(row pgdb.Row) error {
-		var n int64
-		var whose []byte
-		if err := row.Scan(&n, &whose); err != nil {
+		p.q = s.query(under, p.marks)
+		p.q.form(t.own())
+		if _, err := s.load(tx, p.of); err != nil { // so that few are new in the turn
 			return err
 		}
-		i := order[at[n-1]]
-		spent[i] = string(whose) != string(list[i].Report[:])
-		found++
-		return nil
-	})
-	if err == nil && found != len(at) {
-		return errors.New("internal error: a mark is neither new nor there")
 	}
+	rounds, err := t.takeRounds(tx, numbers)
 	if err != nil {
 		return err
 	}
-	var numbers, counts []int64
+	var counts []int64
 	var sums [][]byte
-	for n, x := range kept {
-		numbers, counts, sums = append(numbers, int64(n)), append(counts, int64(x.Count)), append(sums, x.Sum[:])
+	for _, p := range parts {
+		r := rounds[p.of.round]
+		if err := s.give(tx, p, r, list, spent); err != nil {
+			return err
+		}
+		counts, sums = append(counts, int64(r.count)), append(sums, r.digest[:])
 	}
 	_, err = tx.Exec("save-spent-rounds", t.row, numbers, counts, sums)
+	return err
+}
+
+// takeRounds has the rows of some rounds until the transaction ends.
+func (t *task) takeRounds(tx *pgdb.Tx, numbers []int64) (map[uint64]*round, error) {
+	if _, err := tx.Exec("begin-spent-rounds", t.row, numbers); err != nil {
+		return nil, err
+	}
+	rounds := make(map[uint64]*round, len(numbers))
+	err := tx.Each("lock-spent-rounds", []any{t.row, numbers}, func(r pgdb.Row) error {
+		var n uint64
+		x := new(round)
+		err := x.scan(r, &n)
+		rounds[n] = x
+		return err
+	})
+	if err == nil && len(rounds) != len(numbers) {
+		err = errors.New("internal error: a round is neither new nor there")
+	}
+	return rounds, err
+}
+
+// give gives the marks of one round. Nothing is given where its runs are not those that
+// were written: a mark may be missing.
+func (s *Store) give(tx *pgdb.Tx, p *spending, r *round, list []store.Spend, spent []bool) error {
+	if r.over {
+		for _, i := range p.order {
+			spent[i] = true
+		}
+		return nil
+	}
+	held, rs, err := s.held(tx, p.of, p.q)
+	if err != nil {
+		return err
+	}
+	if len(rs.bad) > 0 {
+		return p.of.noMarks(rs.told().Why)
+	}
+	if got := rs.total(); got != r.total {
+		return p.of.noMarks(fmt.Sprintf("there are %d, and were %d", got.count, r.count))
+	}
+	var fresh []byte
+	n := 0 // of the distinct ones
+	for _, i := range p.order {
+		x := &list[i]
+		if dap.ReportID(x.Mark) != p.marks[n] {
+			n++
+		}
+		if held[n] == nil { // of two in the list the first has it
+			held[n] = append(x.Mark[:], x.Report[:]...)
+			fresh = append(fresh, held[n]...)
+		}
+		spent[i] = !bytes.Equal(held[n][idSize:], x.Report[:])
+	}
+	if p.due = rs.plan() != nil; len(fresh) == 0 {
+		return nil
+	}
+	added, err := s.putRun(tx, p.of, fresh)
+	r.add(added)
 	return err
 }
 
@@ -225,18 +234,19 @@ func (s *Store) SpentRounds(ctx context.Context, id dap.TaskID, n int) (list []u
 	return list, err
 }
 
-// ForgetRound ends a round and erases marks of it; see [store.Spending].
+// ForgetRound ends a round and erases marks of it, by the run; see [store.Spending].
 func (s *Store) ForgetRound(ctx context.Context, id dap.TaskID, number uint64, n int) (more bool, err error) {
 	if n <= 0 {
-		return false, fmt.Errorf("forget-round: %d marks at a time", n)
+		return false, fmt.Errorf("forget-round: %d runs at a time", n)
 	}
 	err = s.update(ctx, "forget-round", func(tx *pgdb.Tx) error {
 		t, err := live(tx, sharing, id)
 		if err != nil {
 			return err
 		}
-		// In turn with who spends in it.
-		if err := tx.Each("lock-spent-rounds", []any{t.row, []int64{int64(number)}}, func(pgdb.Row) error { return nil }); err != nil {
+		// In turn with whoever spends in it or merges its runs, which may be on their way.
+		var one int
+		if _, err := tx.One("exclude-spent-round", []any{t.row, int64(number)}, &one); err != nil {
 			return err
 		}
 		gone, err := tx.Exec("forget-round", t.row, int64(number), n)
@@ -253,5 +263,6 @@ func (s *Store) ForgetRound(ctx context.Context, id dap.TaskID, number uint64, n
 		_, err = tx.Exec(statement, t.row, int64(number), state)
 		return err
 	})
+	s.cache.drop(marksOf(id, number))
 	return more, err
 }

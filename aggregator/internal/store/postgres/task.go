@@ -21,9 +21,9 @@ type task struct {
 	retired  bool
 	swept    bool // and nothing of it is left to erase
 	closedIn uint64
-	closed   time.Time // by a person; zero while it is live
-	sealed   []byte    // its secret, behind the root's name; none once it is retired
-	hidden   *hidden   // of the secret, once it was asked for
+	closed   time.Time          // by a person; zero while it is live
+	sealed   []byte             // its secret, behind the root's name; none once it is retired
+	hidden   map[string]*hidden // keys of the secret, by their domains, once they were asked for
 }
 
 // minimum is the least count ever released.

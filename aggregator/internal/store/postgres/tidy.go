@@ -33,7 +33,7 @@ func (s *Store) tidy(ctx context.Context, task dap.TaskID, c crowd, runs bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTime)
 	defer cancel()
 	if runs {
-		_ = s.mergeRuns(ctx, task)
+		_ = s.mergeRuns(ctx, idsOf(task))
 	}
 	for _, row := range c.batches {
 		_ = s.mergeParts(ctx, task, row)

@@ -43,4 +43,4 @@ SELECT swept, EXISTS (SELECT 1 FROM run WHERE task = $1) OR EXISTS (SELECT 1 FRO
 FROM task WHERE id = $1
 
 -- name: audit-retired-marks
-SELECT EXISTS (SELECT 1 FROM spent WHERE task = $1) OR EXISTS (SELECT 1 FROM spent_round WHERE task = $1)
+SELECT EXISTS (SELECT 1 FROM spent_run WHERE task = $1) OR EXISTS (SELECT 1 FROM spent_round WHERE task = $1)
