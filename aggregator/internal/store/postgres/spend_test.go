@@ -124,10 +124,14 @@ func TestMarkPageDamaged(t *testing.T) {
 	h.marks(1, 1000, 1)
 	// What lies in no page that is read is no matter; and no merge takes in what is damaged.
 	h.owner.ok("UPDATE spent_run SET entries = set_byte(entries, 20, get_byte(entries, 20) # 64)")
+	begin := time.Now()
 	for n := range 20 {
 		if _, err := h.a.Spend(t.Context(), h.task.ID, shown(1, 2000+n, 2001+n, 0)); err != nil {
 			is(t, err, store.ErrMarks)
 		}
+	}
+	if took := time.Since(begin); took > 30*time.Second {
+		t.Errorf("lists took %v beside a merge that cannot be", took)
 	}
 	_, err := h.owner.Exec(t.Context(), "UPDATE spent_run SET entries = $1 WHERE count = 1000", whole)
 	is(t, err, nil)
@@ -159,6 +163,13 @@ func TestMarksPutBack(t *testing.T) {
 	}
 	put("since")
 	h.spends(h.a, shown(1, 0, 100, 2), 100)
+	// Nor do those of one round stand for another's, with all that is kept of them.
+	h.owner.ok("UPDATE spent_run SET round = 2; UPDATE spent_round SET round = 2")
+	_, err := h.a.Spend(t.Context(), h.task.ID, shown(2, 500, 501, 0))
+	is(t, err, store.ErrMarks)
+	h.audit("marks of round 2: ")
+	h.owner.ok("UPDATE spent_run SET round = 1; UPDATE spent_round SET round = 1")
+	h.spends(h.b, shown(1, 0, 100, 2), 100)
 	h.audit("")
 }
 
