@@ -58,8 +58,8 @@
 // a run that fails lets no commit of its task go on that could lean on it, until it is
 // mended with the ids that its digest proves.
 //
-// What credentials have shown lies in such runs, too, those of a round by themselves, each
-// mark with the report that has it. Spend needs no flight: its one transaction has the rows
+// The marks of credentials lie in such runs, too, those of a round by themselves, each
+// with the report that has it. Spend needs no flight: its one transaction has the rows
 // of the rounds, which say how many marks there are and what their set's digest is, so that
 // a run that is gone or put back is found out. Merges share these rows, and only the end of
 // a round waits for them.
