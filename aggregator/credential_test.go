@@ -53,7 +53,7 @@ func (x *issued) context(deployment [32]byte, epoch uint64) arc.RequestContext {
 }
 
 // Verifier implements [aggregator.Issuer].
-func (x *issued) Verifier(deployment [32]byte, epoch uint64) (*arc.Verifier, arc.KeyID, error) {
+func (x *issued) Verifier(_ context.Context, deployment [32]byte, epoch uint64) (*arc.Verifier, arc.KeyID, error) {
 	x.mu.Lock()
 	away, gone := x.away, x.gone[epoch]
 	x.mu.Unlock()
@@ -68,7 +68,7 @@ func (x *issued) Verifier(deployment [32]byte, epoch uint64) (*arc.Verifier, arc
 }
 
 // Issued implements [aggregator.Issuer].
-func (x *issued) Issued(deployment [32]byte, epoch uint64) (uint64, error) {
+func (x *issued) Issued(_ context.Context, deployment [32]byte, epoch uint64) (uint64, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	switch {

@@ -1,6 +1,7 @@
 package aggregator
 
 import (
+	"context"
 	"errors"
 	"math"
 
@@ -60,10 +61,10 @@ type Issuer interface {
 	// the name of the epoch's key. It fails with an error that wraps [ErrNoIssuerKey] where
 	// there is no such key and never will be again, which ends the report; any other error
 	// is of now, and the reports wait.
-	Verifier(deployment [32]byte, epoch uint64) (*arc.Verifier, arc.KeyID, error)
+	Verifier(ctx context.Context, deployment [32]byte, epoch uint64) (*arc.Verifier, arc.KeyID, error)
 	// Issued returns how many credentials of a key epoch of a deployment were given out,
 	// once none is any more; the number outlives the key. It fails while that is not known.
-	Issued(deployment [32]byte, epoch uint64) (uint64, error)
+	Issued(ctx context.Context, deployment [32]byte, epoch uint64) (uint64, error)
 }
 
 // Cohorts are what the transparency log says of how many devices have credentials. They

@@ -36,6 +36,18 @@ type issuing struct {
 	signer  *signed.Signer
 	epoch   uint32
 	orders  []*visit.Order
+	ahead   [2]time.Duration // the clocks of the processes, of the pair's, which is the database's
+}
+
+// timed is a register whose database has the clock of the test.
+type timed struct {
+	issuer.Register
+	clock *clock
+}
+
+func (x timed) Now(ctx context.Context) (time.Time, error) {
+	_, err := x.Register.Now(ctx)
+	return x.clock.Now(), err
 }
 
 // at has the leader come to a replica.
@@ -112,7 +124,8 @@ func newIssuing(t *testing.T, most uint64) *issuing {
 	x.both = x.replicas(schema, dir, func(i int, o *helper.Options) {
 		register := must(database.OpenIssued(t.Context(), aggregator.Database{
 			File: filepath.Join(dir, "service"), Schema: schema.Name, WrappingKeys: filepath.Join(dir, "wrapping")}, deployment))
-		x.issuers[i] = must(issuer.New(issuer.Options{Role: signed.Helper, Deployment: deployment, Epoch: day * time.Second, Keys: x.keys[i], Shared: register, Now: x.clock.Now,
+		x.issuers[i] = must(issuer.New(issuer.Options{Role: signed.Helper, Deployment: deployment, Epoch: day * time.Second, Keys: x.keys[i], Shared: timed{register, x.clock},
+			Now: func() time.Time { return x.clock.Now().Add(x.ahead[i]) },
 			Terms: func(epoch uint32) (issuer.Terms, bool) {
 				return issuer.Terms{Key: [arc.PublicKeySize]byte(public.Append(nil)), Attester: root.Public(), Cap: most, Begin: time.Unix(int64(epoch)*day, 0)}, epoch == x.epoch
 			}}))
@@ -125,12 +138,13 @@ func newIssuing(t *testing.T, most uint64) *issuing {
 
 // TestReplicasIssue: a device may ask either of two processes, which answer as one, no more
 // than the manifest says; either verifies what the other gave out and compares batches with
-// how many both have; one that is down is missed by nobody, and one by whose clock the epoch
-// has not begun gives out nothing once the other has counted.
+// how many both have; one that is down is missed by nobody, and whether an epoch has begun
+// goes by the database's clock, whatever that of a process says.
 func TestReplicasIssue(t *testing.T) {
 	const devices = 12
 	x := newIssuing(t, devices)
 	var crowd []holder
+	x.ahead = [2]time.Duration{3 * time.Hour, -3 * time.Hour} // one is in the epoch already
 	for n := range devices {
 		crowd = append(crowd, x.device(n%2))
 	}
@@ -142,7 +156,7 @@ func TestReplicasIssue(t *testing.T) {
 				t.Errorf("a request again, at replica %d: %v, %v", i, repeated, err)
 			}
 		}
-		if _, err := issuer.Count(x.epoch); err == nil {
+		if _, err := issuer.Count(t.Context(), x.epoch); err == nil {
 			t.Errorf("replica %d has counted an epoch that has not begun", i)
 		}
 	}
@@ -164,7 +178,8 @@ func TestReplicasIssue(t *testing.T) {
 	if resp, sum := x.collect(dap.CollectionJobReq{Query: dap.Query{Mode: dap.TimeInterval, Interval: dap.Interval{Start: x.now(), Duration: 1}}}); resp.ReportCount != devices || sum[1] != devices {
 		t.Errorf("%d reports, %v", resp.ReportCount, sum)
 	}
-	x.clock.advance(-2 * time.Hour)
+	x.refused(1, late, "began at")
+	x.clock.advance(-2 * time.Hour) // the database's, which another server took over
 	x.refused(1, late, "are counted")
 	x.clock.advance(3 * time.Hour)
 
@@ -191,7 +206,7 @@ func TestReplicasLackAnIssuersKey(t *testing.T) {
 	other := served{x.issuers[1]}
 	lacks := func(epoch uint32, gone bool) {
 		t.Helper()
-		if _, _, err := other.Verifier(x.credentials.Deployment, uint64(epoch)); err == nil || errors.Is(err, aggregator.ErrNoIssuerKey) != gone {
+		if _, _, err := other.Verifier(t.Context(), x.credentials.Deployment, uint64(epoch)); err == nil || errors.Is(err, aggregator.ErrNoIssuerKey) != gone {
 			t.Errorf("epoch %d: %v", epoch, err)
 		}
 	}
@@ -205,11 +220,11 @@ func TestReplicasLackAnIssuersKey(t *testing.T) {
 	}
 	must(0, x.keys[1].Remove(fmt.Sprint(x.epoch, ".issuer")))
 	x.clock.advance(5 * day * time.Second)
-	if last, any, err := x.issuers[0].Retire(); err != nil || !any || last != x.epoch {
+	if last, any, err := x.issuers[0].Retire(t.Context()); err != nil || !any || last != x.epoch {
 		t.Fatal(last, any, err)
 	}
 	lacks(x.epoch, true)
-	if n, err := x.issuers[1].Count(x.epoch); err != nil || n != 1 {
+	if n, err := x.issuers[1].Count(t.Context(), x.epoch); err != nil || n != 1 {
 		t.Errorf("%d devices, %v", n, err)
 	}
 }

@@ -3,6 +3,7 @@ package aggregator_test
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -41,8 +42,8 @@ import (
 // served is an issuer as the aggregator beside it asks it.
 type served struct{ *issuer.Issuer }
 
-func (x served) Verifier(deployment [32]byte, epoch uint64) (*arc.Verifier, arc.KeyID, error) {
-	v, key, err := x.Issuer.Verifier(deployment, epoch)
+func (x served) Verifier(ctx context.Context, deployment [32]byte, epoch uint64) (*arc.Verifier, arc.KeyID, error) {
+	v, key, err := x.Issuer.Verifier(ctx, deployment, epoch)
 	if errors.Is(err, issuer.ErrNoKey) {
 		err = fmt.Errorf("%w: %w", aggregator.ErrNoIssuerKey, err)
 	}
@@ -50,7 +51,9 @@ func (x served) Verifier(deployment [32]byte, epoch uint64) (*arc.Verifier, arc.
 }
 
 // Issued implements [aggregator.Issuer].
-func (x served) Issued(_ [32]byte, epoch uint64) (uint64, error) { return x.Count(uint32(epoch)) }
+func (x served) Issued(ctx context.Context, _ [32]byte, epoch uint64) (uint64, error) {
+	return x.Count(ctx, uint32(epoch))
+}
 
 // A seen is what one party sees of one device at one time: every byte, and when.
 type seen struct {
@@ -179,7 +182,7 @@ func crowdOf(t *testing.T, devices int) *crowd {
 	}
 	until(begin)
 
-	told := arc.Cohort{Leader: must(issuers[dap.RoleLeader].Count(coming)), Helper: must(issuers[dap.RoleHelper].Count(coming)), Attested: must(a.Count(coming))}
+	told := arc.Cohort{Leader: must(issuers[dap.RoleLeader].Count(t.Context(), coming)), Helper: must(issuers[dap.RoleHelper].Count(t.Context(), coming)), Attested: must(a.Count(coming))}
 	if told != (arc.Cohort{Leader: uint64(devices), Helper: uint64(devices), Attested: uint64(devices)}) {
 		t.Fatalf("%+v have credentials", told)
 	}
@@ -227,7 +230,7 @@ func crowdOf(t *testing.T, devices int) *crowd {
 		p.accept(r)
 		c.whose = append(c.whose, x.place)
 		for role := range as {
-			v, _, err := issuers[role].Verifier(deployment, uint64(coming))
+			v, _, err := issuers[role].Verifier(t.Context(), deployment, uint64(coming))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -372,7 +372,8 @@ func (c *Attester) Parts(log *slog.Logger, open Listeners) []service.Part {
 			if r.URL.Path != CohortPath || a == nil {
 				return &status.BadRequest{Err: errors.New("nothing of that name, or not started")}
 			}
-			return answerCohort(w, r, "attester", a.Deployment(), a.Owner(), a.Count)
+			return answerCohort(w, r, "attester", a.Deployment(), a.Owner(),
+				func(_ context.Context, epoch uint32) (uint64, error) { return a.Count(epoch) })
 		}))
 }
 

@@ -24,6 +24,7 @@ const (
 	followEvery   = 5 * time.Minute
 	followTimeout = time.Minute // of all that is asked of the log in one turn
 	shownEpochs   = 8
+	ownTime       = 3 * time.Second // of the issuer's numbers of all these, which nothing waits for
 )
 
 // followed is the log as an aggregator follows it, for what it says of credentials.
@@ -31,7 +32,7 @@ type followed struct {
 	*logged.Follower
 	origin     string
 	deployment [32]byte
-	own        func(epoch uint32) (uint64, error) // of the issuer beside the aggregator
+	own        func(ctx context.Context, epoch uint32) (uint64, error) // of the issuer beside the aggregator
 	every      time.Duration
 }
 
@@ -67,7 +68,7 @@ func (i *Issuer) followable(r *recipe.Recipe) (p *tlog.Policy, anchors *signed.A
 }
 
 // follow opens what was seen of the log, and asks nobody; nil where none is followed.
-func (a *Aggregator) follow(r *recipe.Recipe, manifests *manifestDir, own func(uint32) (uint64, error), data disk.FS) (*followed, error) {
+func (a *Aggregator) follow(r *recipe.Recipe, manifests *manifestDir, own func(context.Context, uint32) (uint64, error), data disk.FS) (*followed, error) {
 	if a.Issuer.Policy == "" {
 		return nil, nil
 	}
@@ -138,12 +139,14 @@ func (x *followed) Published() *status.Published {
 	if why != nil {
 		p.Failing, p.FailingSince = cmp.Or(why.Error(), "it fails"), since
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), ownTime)
+	defer cancel()
 	for i, epoch := range x.Epochs() {
 		if i == shownEpochs {
 			break
 		}
 		c := x.cohort(epoch)
-		if n, err := x.own(epoch); err == nil {
+		if n, err := x.own(ctx, epoch); err == nil {
 			c.Issued = &n
 		}
 		p.Epochs = append(p.Epochs, c)

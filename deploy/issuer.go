@@ -288,8 +288,8 @@ func (a *Aggregator) openIssuer(ctx context.Context, r *recipe.Recipe, data disk
 type issued struct{ *openedIssuer }
 
 // Verifier implements [aggregator.Issuer].
-func (x issued) Verifier(deployment [32]byte, epoch uint64) (*arc.Verifier, arc.KeyID, error) {
-	v, key, err := x.openedIssuer.Verifier(deployment, epoch)
+func (x issued) Verifier(ctx context.Context, deployment [32]byte, epoch uint64) (*arc.Verifier, arc.KeyID, error) {
+	v, key, err := x.openedIssuer.Verifier(ctx, deployment, epoch)
 	if errors.Is(err, issuer.ErrNoKey) {
 		err = fmt.Errorf("%w: %w", aggregator.ErrNoIssuerKey, err)
 	}
@@ -297,11 +297,11 @@ func (x issued) Verifier(deployment [32]byte, epoch uint64) (*arc.Verifier, arc.
 }
 
 // Issued implements [aggregator.Issuer].
-func (x issued) Issued(deployment [32]byte, epoch uint64) (uint64, error) {
+func (x issued) Issued(ctx context.Context, deployment [32]byte, epoch uint64) (uint64, error) {
 	if deployment != x.Deployment() || epoch > math.MaxUint32 {
 		return 0, fmt.Errorf("issuer: it gives out no credentials of epoch %d of deployment %x", epoch, deployment[:4])
 	}
-	return x.Count(uint32(epoch))
+	return x.Count(ctx, uint32(epoch))
 }
 
 // issuerKey is what the notary is told of the issuer's keys.
@@ -344,7 +344,7 @@ func MakeIssuerKey(dir string, role signed.Role, deployment [32]byte, epoch uint
 // retires destroys the keys of epochs that are over, now and then.
 func retires(ctx context.Context, x *openedIssuer, log *slog.Logger) {
 	for t := time.NewTicker(retireEvery); ; {
-		switch last, any, err := x.Retire(); {
+		switch last, any, err := x.Retire(ctx); {
 		case err != nil:
 			log.Error("keys of epochs that are over were not destroyed", "error", err)
 		case any:
@@ -373,12 +373,12 @@ type Cohort struct {
 }
 
 // answerCohort says how many there are of an epoch that has begun.
-func answerCohort(w http.ResponseWriter, r *http.Request, role string, deployment [32]byte, owner signed.PublicKey, count func(uint32) (uint64, error)) error {
+func answerCohort(w http.ResponseWriter, r *http.Request, role string, deployment [32]byte, owner signed.PublicKey, count func(context.Context, uint32) (uint64, error)) error {
 	epoch, err := strconv.ParseUint(r.URL.Query().Get("epoch"), 10, 32)
 	if err != nil {
 		return &status.BadRequest{Err: errors.New("epoch: a number is required")}
 	}
-	n, err := count(uint32(epoch))
+	n, err := count(r.Context(), uint32(epoch))
 	if err != nil {
 		return &status.BadRequest{Err: err}
 	}

@@ -305,7 +305,7 @@ func TestIssuedIsOfItsDeployment(t *testing.T) {
 		epoch      uint64
 		known      bool
 	}{{9, 99, true}, {9, 100, false}, {8, 99, false}, {9, 1<<32 + 99, false}} {
-		if n, err := (issued{&openedIssuer{Issuer: x}}).Issued([32]byte{c.deployment}, c.epoch); (err == nil) != c.known || n != 0 {
+		if n, err := (issued{&openedIssuer{Issuer: x}}).Issued(t.Context(), [32]byte{c.deployment}, c.epoch); (err == nil) != c.known || n != 0 {
 			t.Errorf("%+v: %d, %v", c, n, err)
 		}
 	}

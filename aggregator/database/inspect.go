@@ -35,7 +35,7 @@ type Inspection struct {
 	// Objects is why object storage is not reached; nil where it is, or there is none.
 	Objects error
 	// Rights that the role has and does not need.
-	Super, Server, Owns, Rewrites bool
+	Super, Server, Owns, Rewrites, Unissues bool
 	// Encrypted: the connection is. One that is not leads to this machine.
 	Encrypted bool
 	// Replicas are the processes that share it, and Now the time by its clock.
@@ -79,7 +79,7 @@ func Inspect(ctx context.Context, o InspectOptions) (found *Inspection, err erro
 	if err != nil {
 		return nil, err
 	}
-	found.Super, found.Server, found.Owns, found.Rewrites = rights.Super, rights.Server, rights.Owns, rights.Rewrite
+	found.Super, found.Server, found.Owns, found.Rewrites, found.Unissues = rights.Super, rights.Server, rights.Owns, rights.Rewrite, rights.Unissue
 	if opt.Objects != nil {
 		if _, err := opt.Objects.Size(ctx, "probe/reached.mark"); err != nil && !errors.Is(err, payload.ErrNotFound) {
 			found.Objects = err

@@ -332,7 +332,7 @@ func (l *Leader) few(ctx context.Context, t *task.Task, res *store.Resource, n *
 	if err != nil || verified < t.Config.MinBatchSize {
 		return false, false, err
 	}
-	devices, err := l.compared.Devices(t, sel)
+	devices, err := l.compared.Devices(ctx, t, sel)
 	if err != nil {
 		return false, false, err
 	}

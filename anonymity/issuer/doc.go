@@ -10,7 +10,9 @@
 // public ([Issuer.Count]); until then it is nobody's business.
 //
 // An issuer of several processes has one [Register] and the same keys at each: any of them
-// answers, and what one has answered all count.
+// answers, and what one has answered all count. Epochs begin by the register's clock, so that
+// a process whose own is ahead ends nobody's visits, and one whose own is behind gives out
+// nothing late.
 //
 // # Keys
 //

@@ -63,7 +63,7 @@ type Options struct {
 	Keep time.Duration
 	// Requests are worked on at one time; default 64.
 	Requests int
-	// Now is the clock; default time.Now.
+	// Now is the clock; default time.Now. Epochs begin by that of Shared, where it is set.
 	Now func() time.Time
 	// Log is told of what goes wrong; default none.
 	Log *slog.Logger
@@ -76,7 +76,7 @@ const (
 	defaultRequests = 64
 	registerSuffix  = ".answered"
 
-	askTime    = 15 * time.Second // of a register that is not of this machine
+	askTime    = 10 * time.Second // of a register that is not of this machine; an attester waits 15 s
 	retireTime = 10 * time.Minute
 )
 
@@ -141,7 +141,7 @@ func New(o Options) (*Issuer, error) {
 	}
 	x := &Issuer{o: o, desk: orders.NewDesk(o.Requests, int64(4*o.Requests*visit.OrderSize), o.Log), register: o.Shared, verifiers: make(map[uint32]*verifier)}
 	if x.register == nil {
-		x.register = &files{o.Keys, o.Register, orders.NewRegisters(o.Register, registerSuffix, o.Failpoints)}
+		x.register = &files{o.Keys, o.Register, o.Now, orders.NewRegisters(o.Register, registerSuffix, o.Failpoints)}
 	}
 	return x, nil
 }
@@ -170,21 +170,30 @@ func (x *Issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}})
 }
 
+// ErrRegister: the register cannot be used now. A request may be in it or not; when it comes
+// again it is answered, and entered once.
+var ErrRegister = errors.New("issuer: the register cannot be used now")
+
 // Issue answers an order, and says whether its request was answered before. It fails with
-// *[orders.Refusal], or where the register or the key cannot be used.
+// *[orders.Refusal], with [ErrRegister] where the register does not answer in time or at all,
+// and where the key cannot be used.
 func (x *Issuer) Issue(ctx context.Context, o *visit.Order) (response []byte, repeated bool, err error) {
 	refuse := func(word string, err error) ([]byte, bool, error) {
 		return nil, false, &orders.Refusal{Outcome: word, Err: err}
 	}
-	now := x.o.Now()
 	terms, ok := x.o.Terms(o.Epoch)
 	if !ok {
 		return refuse(orders.Unknown, fmt.Errorf("no manifest of epoch %d is known", o.Epoch))
 	}
-	if err := o.Verify(terms.Attester, x.o.Role, x.o.Deployment, now); err != nil {
+	if err := o.Verify(terms.Attester, x.o.Role, x.o.Deployment, x.o.Now()); err != nil {
 		return refuse(orders.Forbidden, err)
 	}
-	if !now.Before(terms.Begin) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	switch now, err := x.register.Now(ctx); {
+	case err != nil:
+		return nil, false, fmt.Errorf("%w: %w", ErrRegister, err)
+	case !now.Before(terms.Begin):
 		return refuse(orders.Begun, fmt.Errorf("epoch %d began at %s", o.Epoch, terms.Begin.Format(time.RFC3339)))
 	}
 	q, err := arc.ReadCredentialRequest(o.Request[:])
@@ -208,11 +217,11 @@ func (x *Issuer) Issue(ctx context.Context, o *visit.Order) (response []byte, re
 	repeated, entered, err := x.register.Enter(ctx, o.Epoch, sha256.Sum256(o.Request[:]), terms.Cap)
 	switch {
 	case err != nil:
-		return nil, false, fmt.Errorf("issuer: %w", err)
+		return nil, false, fmt.Errorf("%w: %w", ErrRegister, err)
 	case !entered:
-		// Another process, by whose clock the epoch has begun, may have counted it.
+		// It may have begun, and been counted, since the register said what time it is.
 		if _, counted, err := x.register.Count(ctx, o.Epoch, false); err != nil {
-			return nil, false, fmt.Errorf("issuer: %w", err)
+			return nil, false, fmt.Errorf("%w: %w", ErrRegister, err)
 		} else if counted {
 			return refuse(orders.Begun, fmt.Errorf("the requests of epoch %d are counted", o.Epoch))
 		}
@@ -229,18 +238,26 @@ var ErrNotBegun = errors.New("issuer: the epoch has not begun")
 
 // Count is how many requests of an epoch were answered, once it has begun and nothing is
 // issued any more; it is kept when the epoch's key is destroyed. It fails with
-// [ErrNotBegun], and where no manifest of the epoch is known.
-func (x *Issuer) Count(epoch uint32) (uint64, error) {
-	terms, ok := x.o.Terms(epoch)
-	ctx, cancel := context.WithTimeout(context.Background(), askTime)
+// [ErrNotBegun], with [ErrRegister], and where no manifest of the epoch is known.
+func (x *Issuer) Count(ctx context.Context, epoch uint32) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	n, counted, err := x.register.Count(ctx, epoch, ok && !x.o.Now().Before(terms.Begin))
-	if err == nil && !counted {
-		err = fmt.Errorf("%w: %d", ErrNotBegun, epoch)
-	} else if err != nil {
-		err = fmt.Errorf("issuer: %w", err)
+	begun := false
+	if terms, ok := x.o.Terms(epoch); ok {
+		now, err := x.register.Now(ctx)
+		if err != nil {
+			return 0, fmt.Errorf("%w: %w", ErrRegister, err)
+		}
+		begun = !now.Before(terms.Begin)
 	}
-	return n, err
+	n, counted, err := x.register.Count(ctx, epoch, begun)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%w: %w", ErrRegister, err)
+	case !counted:
+		return 0, fmt.Errorf("%w: %d", ErrNotBegun, epoch)
+	}
+	return n, nil
 }
 
 // Verifier is that of what devices show in an epoch of the deployment, with the name of its
@@ -248,7 +265,7 @@ func (x *Issuer) Count(epoch uint32) (uint64, error) {
 // nothing that is shown can hold. A key that is missing between others, cannot be read, or is
 // not the manifest's ([ErrKey]) is another error, of now; so is one that several processes
 // have of an epoch whose manifest this one has not.
-func (x *Issuer) Verifier(deployment [32]byte, epoch uint64) (*arc.Verifier, arc.KeyID, error) {
+func (x *Issuer) Verifier(ctx context.Context, deployment [32]byte, epoch uint64) (*arc.Verifier, arc.KeyID, error) {
 	e := uint32(epoch)
 	if deployment != x.o.Deployment || uint64(e) != epoch {
 		return nil, arc.KeyID{}, fmt.Errorf("%w: %d of deployment %x", ErrNoKey, epoch, deployment[:4])
@@ -261,7 +278,7 @@ func (x *Issuer) Verifier(deployment [32]byte, epoch uint64) (*arc.Verifier, arc
 	}
 	k, err := readKey(x.o.Keys, x.o.Role, x.o.Deployment, e)
 	if errors.Is(err, ErrNoKey) {
-		return nil, arc.KeyID{}, x.missing(e)
+		return nil, arc.KeyID{}, x.missing(ctx, e)
 	}
 	if err != nil {
 		return nil, arc.KeyID{}, err
@@ -289,14 +306,14 @@ func (x *Issuer) Verifier(deployment [32]byte, epoch uint64) (*arc.Verifier, arc
 }
 
 // missing says of an epoch without a key whether it never had one, or has it no more.
-func (x *Issuer) missing(epoch uint32) error {
+func (x *Issuer) missing(ctx context.Context, epoch uint32) error {
 	last, any, err := lastGone(x.o.Keys)
 	if err != nil {
 		return err
 	}
 	none := any && epoch <= last
 	if !none {
-		ctx, cancel := context.WithTimeout(context.Background(), askTime)
+		ctx, cancel := context.WithTimeout(ctx, askTime)
 		defer cancel()
 		if none, err = x.register.None(ctx, epoch); err != nil {
 			return fmt.Errorf("issuer: the key of epoch %d is not in its directory, and whether it is missed is not known: %w", epoch, err)
@@ -310,9 +327,15 @@ func (x *Issuer) missing(epoch uint32) error {
 
 // Retire destroys the keys of epochs whose last round is long over, and what else is kept of
 // them, and says which was the last of these, if there was any.
-func (x *Issuer) Retire() (last uint32, any bool, err error) {
+func (x *Issuer) Retire(ctx context.Context) (last uint32, any bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, retireTime)
+	defer cancel()
+	now, err := x.register.Now(ctx)
+	if err != nil {
+		return 0, false, fmt.Errorf("%w: %w", ErrRegister, err)
+	}
 	// A round may begin with the last second of its epoch and be as long as one.
-	over := x.o.Now().Add(-x.o.Keep).Unix()/int64(x.o.Epoch/time.Second) - 2
+	over := now.Add(-x.o.Keep).Unix()/int64(x.o.Epoch/time.Second) - 2
 	list, err := epochs(x.o.Keys, keySuffix)
 	if err != nil || over < 0 {
 		return 0, false, err
@@ -322,8 +345,6 @@ func (x *Issuer) Retire() (last uint32, any bool, err error) {
 			last, any = epoch, true
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), retireTime)
-	defer cancel()
 	if !any {
 		// Requests that could not be forgotten when the last keys went are forgotten now.
 		gone, any, err := lastGone(x.o.Keys)

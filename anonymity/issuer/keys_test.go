@@ -52,7 +52,7 @@ func TestKeys(t *testing.T) {
 	x := newTest(t, mem, time.Now)
 	seen := map[arc.KeyID]bool{}
 	for _, epoch := range []uint64{100, 101, 102, 101} {
-		_, id, err := x.Verifier([32]byte{9}, epoch)
+		_, id, err := x.Verifier(t.Context(), [32]byte{9}, epoch)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func TestKeys(t *testing.T) {
 	for name, b := range map[string][]byte{"cut": good[:len(good)-1], "longer": append(append([]byte{}, good...), 0), "another epoch's": files["100.issuer"]} {
 		bad := disktest.NewMem(3)
 		files.With("101.issuer", b).Put(t, bad)
-		if _, _, err := newTest(t, bad, time.Now).Verifier([32]byte{9}, 101); !errors.Is(err, ErrKey) {
+		if _, _, err := newTest(t, bad, time.Now).Verifier(t.Context(), [32]byte{9}, 101); !errors.Is(err, ErrKey) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -74,7 +74,7 @@ func TestKeys(t *testing.T) {
 	if _, err := MakeKey(other, signed.Helper, [32]byte{9}, 101); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := newTest(t, other, time.Now).Verifier([32]byte{9}, 101); !errors.Is(err, ErrKey) {
+	if _, _, err := newTest(t, other, time.Now).Verifier(t.Context(), [32]byte{9}, 101); !errors.Is(err, ErrKey) {
 		t.Errorf("the helper's: %v", err)
 	}
 }
@@ -137,7 +137,7 @@ func TestMissingKeys(t *testing.T) {
 	now := time.Unix(0, 0)
 	x := newTest(t, mem, func() time.Time { return now })
 	verify := func(deployment byte, epoch uint64) error {
-		_, _, err := x.Verifier([32]byte{deployment}, epoch)
+		_, _, err := x.Verifier(t.Context(), [32]byte{deployment}, epoch)
 		return err
 	}
 	if err := verify(9, 5); err == nil || errors.Is(err, ErrNoKey) {
@@ -167,7 +167,7 @@ func TestMissingKeys(t *testing.T) {
 		any  bool
 	}{{102, 0, false}, {103, 0, false}, {104, 100, true}, {104, 0, false}, {105, 101, true}} {
 		now = time.Unix(c.at*86400, 0)
-		if last, any, err := x.Retire(); err != nil || last != c.last || any != c.any {
+		if last, any, err := x.Retire(t.Context()); err != nil || last != c.last || any != c.any {
 			t.Errorf("at the beginning of %d: %d, %v, %v; want %d, %v", c.at, last, any, err, c.last, c.any)
 		}
 	}
@@ -217,13 +217,13 @@ func TestCountOutlivesItsKey(t *testing.T) {
 	}
 	check := func(epoch uint32, want uint64) {
 		t.Helper()
-		if n, err := x.Count(epoch); n != want || err != nil {
+		if n, err := x.Count(t.Context(), epoch); n != want || err != nil {
 			t.Errorf("epoch %d: %d, %v; want %d", epoch, n, err, want)
 		}
 	}
 	check(100, 2)
 	now = time.Unix(104*86400, 0)
-	if last, any, err := x.Retire(); last != 100 || !any || err != nil {
+	if last, any, err := x.Retire(t.Context()); last != 100 || !any || err != nil {
 		t.Fatal(last, any, err)
 	}
 	for range 2 {
@@ -240,13 +240,13 @@ func TestCountOutlivesItsKey(t *testing.T) {
 	}
 	files := disktest.FilesOf(t, register)
 	files.With("100"+orders.CountSuffix, files["99"+orders.CountSuffix]).Put(t, register)
-	if n, err := x.Count(100); !errors.Is(err, orders.ErrCount) {
+	if n, err := x.Count(t.Context(), 100); !errors.Is(err, orders.ErrCount) {
 		t.Errorf("another epoch's count: %d, %v", n, err)
 	}
 	if err := register.Remove("99" + orders.CountSuffix); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := x.Count(99); err == nil {
+	if n, err := x.Count(t.Context(), 99); err == nil {
 		t.Errorf("a count that is lost: %d", n)
 	}
 	if err := x.Close(); err != nil {

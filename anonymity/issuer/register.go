@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/starling-agg/starling/anonymity/internal/orders"
 	"github.com/starling-agg/starling/internal/disk"
@@ -14,6 +15,9 @@ import (
 // has returned has done its work durably; after an error it may be done or not, and the same
 // call again is harmless. It is safe for concurrent use, by all processes of the issuer.
 type Register interface {
+	// Now is the time by which epochs begin: of several processes, by the clock that they
+	// share.
+	Now(ctx context.Context) (time.Time, error)
 	// Enter enters a request of an epoch, unless it is there, the epoch is counted, or most
 	// are there: then entered is false, and true of one that was there.
 	Enter(ctx context.Context, epoch uint32, request [32]byte, most uint64) (repeated, entered bool, err error)
@@ -33,8 +37,12 @@ type Register interface {
 // files are the register of one process, beside its keys.
 type files struct {
 	keys, dir disk.FS
+	now       func() time.Time
 	*orders.Registers
 }
+
+// Now implements [Register].
+func (f *files) Now(context.Context) (time.Time, error) { return f.now(), nil }
 
 // Count implements [Register].
 func (f *files) Count(_ context.Context, epoch uint32, begun bool) (n uint64, counted bool, err error) {

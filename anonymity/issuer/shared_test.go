@@ -15,6 +15,7 @@ import (
 // is set.
 type aRegister struct {
 	away      bool
+	now       time.Time
 	forgotten []uint32
 }
 
@@ -24,6 +25,7 @@ func (*aRegister) Enter(context.Context, uint32, [32]byte, uint64) (repeated, en
 func (*aRegister) Count(context.Context, uint32, bool) (n uint64, counted bool, err error) {
 	return 0, true, nil
 }
+func (r *aRegister) Now(context.Context) (time.Time, error) { return r.now, nil }
 func (*aRegister) None(context.Context, uint32) (bool, error) { return false, nil }
 func (*aRegister) Keep(context.Context, uint32) error         { return nil }
 func (*aRegister) Close() error                               { return nil }
@@ -63,7 +65,7 @@ func TestKeyBeforeItsManifest(t *testing.T) {
 		}
 		demand := func(when string, refused bool) {
 			t.Helper()
-			_, id, err := x.Verifier([32]byte{9}, 100)
+			_, id, err := x.Verifier(t.Context(), [32]byte{9}, 100)
 			if refused && (!errors.Is(err, ErrKey) || errors.Is(err, ErrNoKey)) || !refused && (err != nil || id != own.ID()) {
 				t.Errorf("several processes %v, %s: %v", shared, when, err)
 			}
@@ -82,22 +84,22 @@ func TestKeyBeforeItsManifest(t *testing.T) {
 // TestForgottenLater: what could not be forgotten when its key was destroyed goes at the next
 // turn, when no key is left to destroy.
 func TestForgottenLater(t *testing.T) {
-	keys, register := disktest.NewMem(1), &aRegister{away: true}
+	keys, register := disktest.NewMem(1), &aRegister{away: true, now: time.Unix(110*86400, 0)}
 	if _, err := MakeKey(keys, signed.Leader, [32]byte{9}, 100); err != nil {
 		t.Fatal(err)
 	}
 	x, err := New(Options{Role: signed.Leader, Deployment: [32]byte{9}, Epoch: testEpoch, Keys: keys, Shared: register,
-		Terms: func(uint32) (Terms, bool) { return Terms{}, false }, Now: func() time.Time { return time.Unix(110*86400, 0) }})
+		Terms: func(uint32) (Terms, bool) { return Terms{}, false }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if _, _, err := x.Retire(); err == nil {
+		if _, _, err := x.Retire(t.Context()); err == nil {
 			t.Error("nothing is said of a register that forgets nothing")
 		}
 	}
 	register.away = false
-	if _, _, err := x.Retire(); err != nil || len(register.forgotten) != 1 || register.forgotten[0] != 100 {
+	if _, _, err := x.Retire(t.Context()); err != nil || len(register.forgotten) != 1 || register.forgotten[0] != 100 {
 		t.Errorf("forgotten up to %v, %v", register.forgotten, err)
 	}
 }

@@ -89,7 +89,8 @@ func TestCredentials(t *testing.T) {
 	none(t, err, credentials.ReasonNotEnrolled)
 	_, err = one.Held(coming)
 	none(t, err, credentials.ReasonNotBegun)
-	for _, count := range []func(uint32) (uint64, error){w.issuers[signed.Leader].Count, w.attester.Count} {
+	issued := func(epoch uint32) (uint64, error) { return w.issuers[signed.Leader].Count(t.Context(), epoch) }
+	for _, count := range []func(uint32) (uint64, error){issued, w.attester.Count} {
 		if n, err := count(coming); err == nil {
 			t.Errorf("%d devices are told of before the epoch begins", n)
 		}
@@ -350,7 +351,7 @@ func TestForgedOrders(t *testing.T) {
 	if _, word := post("/", visit.OrderMedia, same); word != "begun" {
 		t.Errorf("%q", word)
 	}
-	if n, err := w.issuers[signed.Leader].Count(coming); n != 1 || err != nil {
+	if n, err := w.issuers[signed.Leader].Count(t.Context(), coming); n != 1 || err != nil {
 		t.Errorf("%d are entered, %v", n, err)
 	}
 	for _, word := range issuer.Outcomes() {

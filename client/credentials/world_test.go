@@ -210,8 +210,8 @@ func (w *world) wallet(fsys disk.FS) *credentials.Wallet {
 func (w *world) counts() (c arc.Cohort) {
 	w.t.Helper()
 	var errs [4]error
-	c.Leader, errs[0] = w.issuers[signed.Leader].Count(coming)
-	c.Helper, errs[1] = w.issuers[signed.Helper].Count(coming)
+	c.Leader, errs[0] = w.issuers[signed.Leader].Count(w.t.Context(), coming)
+	c.Helper, errs[1] = w.issuers[signed.Helper].Count(w.t.Context(), coming)
 	c.Attested, errs[2] = w.attester.Count(coming)
 	n, err := w.mint.Devices(coming)
 	if errs[3] = err; n != c.Leader {
@@ -231,7 +231,7 @@ func (w *world) verified(h *client.Held) (tags [2]arc.Tag) {
 		credential *arc.Credential
 		key        arc.KeyID
 	}{{arc.Leader, h.Leader, h.LeaderKey}, {arc.Helper, h.Helper, h.HelperKey}} {
-		v, key, err := w.issuers[roles[i]].Verifier(w.deployment, coming)
+		v, key, err := w.issuers[roles[i]].Verifier(w.t.Context(), w.deployment, coming)
 		if err != nil || key != of.key {
 			w.t.Fatalf("%x, %v", key, err)
 		}

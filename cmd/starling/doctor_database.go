@@ -48,7 +48,8 @@ func examineDatabase(ctx context.Context, f aggregatorFile, stopped bool) (all [
 		has  bool
 		what string
 	}{{found.Super, "is a superuser"}, {found.Server, "may make roles or databases, replicate, or pass rules by rows"},
-		{found.Owns && f.config.Database.Owner != "", "owns the schema, or is of the role that does"}, {found.Rewrites, "may change or delete rows of the ledger"}} {
+		{found.Owns && f.config.Database.Owner != "", "owns the schema, or is of the role that does"}, {found.Rewrites, "may change or delete rows of the ledger"},
+		{found.Unissues, "may lower how many requests an issuer has answered"}} {
 		if r.has {
 			rights = append(rights, r.what)
 		}
@@ -57,7 +58,7 @@ func examineDatabase(ctx context.Context, f aggregatorFile, stopped bool) (all [
 	if len(rights) > 0 {
 		err = fmt.Errorf("the role in database.file has rights that serving does not need: it %s", strings.Join(rights, "; it "))
 	}
-	words := "the role that serves can neither change nor delete a row of the ledger"
+	words := "the role that serves can neither change nor delete a row of the ledger, nor lower how many requests an issuer has answered"
 	if found.Owns {
 		words += "; it owns the tables, though, and could give itself the right: a role in database.owner keeps the two apart"
 	}

@@ -211,7 +211,7 @@ func newWorld(t *testing.T) *world {
 		ok(err)
 		copy(x.into[:], public.Append(nil))
 		i, close := w.issuer(x.role, now, disktest.NewMem(1))
-		w.verifiers[x.as-arc.Leader], _, err = i.Verifier(w.manifest.Deployment, uint64(w.manifest.Epoch))
+		w.verifiers[x.as-arc.Leader], _, err = i.Verifier(t.Context(), w.manifest.Deployment, uint64(w.manifest.Epoch))
 		ok(errors.Join(err, close()))
 	}
 	// The gateway's keys for tokens of a few rounds, which the manifests name.
@@ -534,7 +534,7 @@ func (w *world) epochEnds() {
 			w.t.Fatal(err)
 		}
 		x, close := w.issuer(role, late, register)
-		if _, any, err := x.Retire(); err != nil || !any {
+		if _, any, err := x.Retire(w.t.Context()); err != nil || !any {
 			w.t.Errorf("the %v's issuer: %v, %v", role, any, err)
 		}
 		if err := errors.Join(close(), register.Close()); err != nil {

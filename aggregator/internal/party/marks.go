@@ -59,7 +59,7 @@ func (p *Party) forgetMarksOf(ctx context.Context, t *task.Task) (more bool, err
 		}
 		// Where the key is there, or cannot be read now, reports of the round may come, and
 		// of those after it.
-		if _, _, err := p.opt.Issuer.Verifier(c.Deployment, epoch); !errors.Is(err, aggregator.ErrNoIssuerKey) {
+		if _, _, err := p.opt.Issuer.Verifier(ctx, c.Deployment, epoch); !errors.Is(err, aggregator.ErrNoIssuerKey) {
 			return false, nil
 		}
 		more, err = p.Store.ForgetRound(ctx, t.ID, round, marksAtOnce)

@@ -52,25 +52,25 @@ type Vouched struct {
 }
 
 // Devices is [Vouched.Devices] of what is selected. It fails with a *[Uncounted].
-func (x *Rates) Devices(t *task.Task, sel store.Selection) (*uint64, error) {
+func (x *Rates) Devices(ctx context.Context, t *task.Task, sel store.Selection) (*uint64, error) {
 	if t.Credentials == nil || t.Rate == nil { // else a batch is a round, or a slot of one
 		return nil, nil
 	}
-	n, _, err := x.issued(t, uint64(sel.Interval.Start)/t.Credentials.Units)
+	n, _, err := x.issued(ctx, t, uint64(sel.Interval.Start)/t.Credentials.Units)
 	return &n, err
 }
 
 // issued is how many devices have credentials of a round: no more than the issuer has given
 // out, nor than any owner says in the log, and who says so where that is fewer. No owner is
 // waited for.
-func (x *Rates) issued(t *task.Task, round uint64) (n uint64, says string, err error) {
+func (x *Rates) issued(ctx context.Context, t *task.Task, round uint64) (n uint64, says string, err error) {
 	c := t.Credentials
 	if round > math.MaxUint64/c.Units {
 		return 0, "", &Uncounted{fmt.Errorf("round %d is after the end of time", round)}
 	}
 	_, epoch, err := c.Round(dap.Time(round*c.Units), t.Precision())
 	if err == nil {
-		n, err = x.Issuer.Issued(c.Deployment, epoch)
+		n, err = x.Issuer.Issued(ctx, c.Deployment, epoch)
 	}
 	if err != nil {
 		return 0, "", &Uncounted{err}
@@ -93,7 +93,7 @@ func (x *Rates) Vouched(ctx context.Context, t *task.Task, sel store.Selection) 
 	if c == nil {
 		return v, nil
 	}
-	if v.Devices, err = x.Devices(t, sel); err != nil {
+	if v.Devices, err = x.Devices(ctx, t, sel); err != nil {
 		return v, err
 	}
 	first, last := uint64(0), uint64(store.LastRound) // reports of a leader-selected batch may be of any
@@ -109,7 +109,7 @@ func (x *Rates) Vouched(ctx context.Context, t *task.Task, sel store.Selection) 
 		return v, err
 	}
 	for _, s := range spent {
-		n, says, err := x.issued(t, s.Round)
+		n, says, err := x.issued(ctx, t, s.Round)
 		if err != nil {
 			return v, err
 		}

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -28,7 +29,7 @@ type credits struct {
 
 // epochs finds the issuers of all reports of a batch, before any is opened: where a key
 // cannot be read now, nothing is refused for it.
-func (b *Batch) epochs() error {
+func (b *Batch) epochs(ctx context.Context) error {
 	c := b.task.Credentials
 	if c == nil {
 		return nil
@@ -42,7 +43,7 @@ func (b *Batch) epochs() error {
 		if _, known := b.credits.issuers[epoch]; err != nil || known {
 			continue // such a time is refused below
 		}
-		switch v, key, err := b.prm.Issuer.Verifier(c.Deployment, epoch); {
+		switch v, key, err := b.prm.Issuer.Verifier(ctx, c.Deployment, epoch); {
 		case err == nil:
 			b.credits.issuers[epoch] = &issuer{v, key}
 		case errors.Is(err, aggregator.ErrNoIssuerKey):

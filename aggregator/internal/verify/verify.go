@@ -138,7 +138,7 @@ func (p *Pool) Begin(ctx context.Context, prm Params, reports []Report) (*Batch,
 	if prm.Role == dap.RoleHelper {
 		b.msgs = make([]byte, n*sizes.VerifierMessage)
 	}
-	if err := b.epochs(); err != nil {
+	if err := b.epochs(ctx); err != nil {
 		return nil, err
 	}
 	for lo := 0; lo < n; lo += prm.Task.Block {

@@ -80,7 +80,7 @@
 //
 // What must hold whatever the code does stands in the schema: releases are disjoint within
 // a task and a view, and not below the task's minimum; the ledger has no UPDATE and no
-// DELETE. Two roles make that last one a wall: one that owns the tables and migrates, and
+// DELETE; what an issuer has answered only grows, until its key is destroyed. Two roles make that last one a wall: one that owns the tables and migrates, and
 // one that the replicas connect as, which is granted what they do and no more. Where both
 // are one role, it keeps mistakes out, and nobody who has the role's password.
 //
@@ -102,6 +102,6 @@
 //
 // A service that speaks PostgreSQL's protocol has to have READ COMMITTED and REPEATABLE
 // READ, SKIP LOCKED, the lock modes FOR KEY SHARE and FOR UPDATE, exclusion constraints
-// over ranges (GiST), rights on columns, and CREATE TABLE in transactions. It may have
-// UNLOGGED tables or take the word for nothing.
+// over ranges (GiST), rights on columns, triggers in PL/pgSQL, and CREATE TABLE in
+// transactions. It may have UNLOGGED tables or take the word for nothing.
 package postgres

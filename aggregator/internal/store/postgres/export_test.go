@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"testing"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/payload"
@@ -50,4 +51,20 @@ func (s *Store) Full(ctx context.Context, id dap.TaskID) (row int64, err error) 
 		return err
 	})
 	return row, err
+}
+
+// LookEvery has registers that are opened until the test ends look so often.
+func LookEvery(t testing.TB, every time.Duration) {
+	before := lookEvery
+	lookEvery = every
+	t.Cleanup(func() { lookEvery = before })
+}
+
+// Seen says whether the register has seen a process that had beaten so often.
+func (x *Issued) Seen(beats uint64) func() bool {
+	return func() bool {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		return x.seen.beats >= beats
+	}
 }

@@ -64,12 +64,13 @@ type Rights struct {
 	Server  bool // to make roles or databases, to read the server's log, or to pass rules by rows
 	Owns    bool // the schema: it can change anything in it, and give itself every right
 	Rewrite bool // the ledger, which no role of the service changes
+	Unissue bool // to lower how many requests an issuer has answered, or take one out
 }
 
 // Rights says which rights the role has that it does not need.
 func (s *Store) Rights(ctx context.Context) (r Rights, err error) {
 	err = s.view(ctx, "role-rights", func(tx *pgdb.Tx) error {
-		found, err := tx.One("role-rights", nil, &r.Super, &r.Server, &r.Owns, &r.Rewrite)
+		found, err := tx.One("role-rights", nil, &r.Super, &r.Server, &r.Owns, &r.Rewrite, &r.Unissue)
 		return expect(found, err, "role-rights")
 	})
 	return r, err

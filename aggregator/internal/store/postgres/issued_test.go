@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/payload/payloadtest"
@@ -72,8 +73,150 @@ func TestIssuedAtSeveral(t *testing.T) {
 	}
 	counted(t, register(t, s, 9), 100, false, most, true)
 	counted(t, register(t, s, 8), 100, true, 0, true) // another deployment's
-	for _, sql := range []string{"DELETE FROM issuance", "UPDATE issued SET request = request", "UPDATE issuance SET epoch = 1"} {
+	for _, sql := range []string{"DELETE FROM issuance", "TRUNCATE issuance CASCADE", "UPDATE issued SET request = request", "TRUNCATE issued", "UPDATE issuance SET epoch = 1"} {
 		service.refused(sql, denied, "")
+	}
+}
+
+// TestIssuedIsALedger: the role that serves, and the owner as long as the rules are on, lower
+// no number, go back behind no state, and take no request out whose key may be there; and
+// whoever looks at the rights says when the rules are off.
+func TestIssuedIsALedger(t *testing.T) {
+	s, service := schema(t)
+	x := register(t, s, 9)
+	enter := func(epoch uint32, n int) {
+		t.Helper()
+		_, entered, err := x.Enter(t.Context(), epoch, request(n), 10)
+		if is(t, err, nil); !entered {
+			t.Error("a request is not entered")
+		}
+	}
+	enter(100, 1)
+	enter(100, 2)
+	enter(101, 1)
+	counted(t, x, 101, true, 1, true)
+	owner := connect(t, s, s.Owner)
+	owner.ok("INSERT INTO issuance (deployment, epoch, known) SELECT deployment, 102, false FROM issuance WHERE epoch = 100")
+	for sql, rule := range map[string]string{
+		"UPDATE issuance SET requests = requests - 1 WHERE epoch = 100":                                                "issuance_grows",
+		"UPDATE issuance SET requests = 0":                                                                             "issuance_grows",
+		"UPDATE issuance SET requests = requests + 2 WHERE epoch = 100":                                                "issuance_grows",
+		"UPDATE issuance SET requests = requests + 1 WHERE epoch = 101":                                                "issuance_grows",
+		"UPDATE issuance SET state = 0 WHERE epoch = 101":                                                              "issuance_grows",
+		"UPDATE issuance SET known = true WHERE epoch = 102":                                                           "issuance_grows",
+		"INSERT INTO issuance (deployment, epoch, requests) SELECT deployment, 103, 1 FROM issuance WHERE epoch = 100": "issuance_grows",
+		"INSERT INTO issuance (deployment, epoch, state) SELECT deployment, 103, 1 FROM issuance WHERE epoch = 100":    "issuance_grows",
+		"DELETE FROM issued WHERE epoch = 100":                                                                         "issued_stays",
+		"DELETE FROM issued WHERE epoch = 101":                                                                         "issued_stays",
+		"INSERT INTO issued (deployment, epoch, request) SELECT deployment, 101, sha256('') FROM issuance LIMIT 1":     "issued_stays",
+	} {
+		service.refused(sql, checked, rule)
+		owner.refused(sql, checked, rule)
+	}
+	owner.refused("UPDATE issuance SET epoch = 104 WHERE epoch = 102", checked, "issuance_grows")
+	// Nor where the session has tables of these names of its own.
+	if _, err := service.Exec(t.Context(), "CREATE TEMP TABLE issuance AS SELECT deployment, epoch, 2 AS state FROM issuance"); err == nil {
+		service.ok("SET search_path = pg_temp, " + s.Name)
+		service.refused("DELETE FROM "+s.Name+".issued WHERE epoch = 100", checked, "issued_stays")
+	}
+	enter(100, 3) // and it goes on
+	_ = open(t, s)
+	rights := func(want bool) {
+		t.Helper()
+		opt := options(s)
+		opt.Database.Connection = s.Service
+		e, err := postgres.OpenReading(t.Context(), opt)
+		is(t, err, nil)
+		defer e.Close()
+		if r, err := e.Rights(t.Context()); err != nil || r.Unissue != want || r.Rewrite {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+	rights(false)
+	for off, on := range map[string]string{
+		"ALTER TABLE issued DISABLE TRIGGER issued_stays":          "ALTER TABLE issued ENABLE TRIGGER issued_stays",
+		"ALTER TABLE issuance DISABLE TRIGGER USER":                 "ALTER TABLE issuance ENABLE TRIGGER USER",
+		"GRANT DELETE ON issuance TO " + s.Role:                    "REVOKE DELETE ON issuance FROM " + s.Role,
+		"GRANT TRUNCATE ON issuance TO " + s.Role:                  "REVOKE TRUNCATE ON issuance FROM " + s.Role,
+		"GRANT UPDATE (request) ON issued TO " + s.Role:            "REVOKE UPDATE (request) ON issued FROM " + s.Role,
+		"GRANT TRUNCATE ON issued TO " + s.Role:                    "REVOKE TRUNCATE ON issued FROM " + s.Role,
+		"ALTER TRIGGER issuance_grows ON issuance RENAME TO other": "ALTER TRIGGER other ON issuance RENAME TO issuance_grows",
+	} {
+		owner.ok(off)
+		rights(true)
+		owner.ok(on)
+	}
+	rights(false)
+}
+
+// TestIssuedNotices: a process that goes on while its database is put back, or restored,
+// enters nothing, counts nothing and says nothing of it, not what it remembers either, though
+// it was idle since the backup, and other processes answered meanwhile. One that merely was
+// not seen for a day goes on.
+func TestIssuedNotices(t *testing.T) {
+	ctx := t.Context()
+	postgres.LookEvery(t, 20*time.Millisecond)
+	h, s, with := marked(t, payloadtest.NewMem())
+	member := h.a.Member()
+	beat := func() { t.Helper(); is(t, member.Beat(ctx, "", []byte("{}"), false), nil) }
+	beat()
+	idle, busy := register(t, s, 9), register(t, s, 9)
+	enter := func(x *postgres.Issued, epoch uint32, n int) (bool, error) {
+		_, entered, err := x.Enter(ctx, epoch, request(n), 10)
+		return entered, err
+	}
+	_, err := enter(busy, 99, 1)
+	is(t, err, nil)
+	counted(t, idle, 99, true, 1, true)
+	backup := s.Backup(t)
+	beat()
+	if entered, err := enter(busy, 100, 1); err != nil || !entered {
+		t.Fatal(entered, err)
+	}
+	for seen := idle.Seen(2); !seen(); { // it looks by itself
+		_, err := busy.Now(ctx)
+		is(t, err, nil)
+	}
+	s.PutBack(t, backup)
+	for name, x := range map[string]*postgres.Issued{"idle": idle, "busy": busy} {
+		entered, err := enter(x, 100, 2)
+		if entered {
+			t.Errorf("%s: a request is entered", name)
+		}
+		refused(t, err, aggregator.OlderDatabase)
+		_, _, err = x.Count(ctx, 99, false) // which it remembers
+		refused(t, err, aggregator.OlderDatabase)
+		_, err = x.None(ctx, 98)
+		refused(t, err, aggregator.OlderDatabase)
+		_, err = x.Now(ctx)
+		refused(t, err, aggregator.OlderDatabase)
+		refused(t, x.Forget(ctx, 100), aggregator.OlderDatabase)
+	}
+	var n int
+	if err := connect(t, s, s.Owner).QueryRow(ctx, "SELECT count(*) FROM issued WHERE epoch = 100").Scan(&n); err != nil || n != 0 {
+		t.Errorf("%d requests are in the database that was put back, %v", n, err)
+	}
+
+	// A restore, through which a process goes on that saw no other beat.
+	x := register(t, s, 9)
+	opt := options(s)
+	opt.Database.Connection = s.Service
+	with(&opt)
+	_, err = postgres.Restore(ctx, opt)
+	is(t, err, nil)
+	_, err = enter(x, 200, 1) // which is not in doubt
+	refused(t, err, aggregator.OlderDatabase)
+
+	// A day without any process.
+	e := openWith(t, s, with)
+	member = e.Member()
+	beat()
+	owner := connect(t, s, s.Owner)
+	owner.ok("UPDATE member SET seen = seen - 86400000000")
+	x = register(t, s, 9)
+	owner.ok("DELETE FROM member")
+	if entered, err := enter(x, 200, 1); err != nil || !entered {
+		t.Errorf("after a day: %v, %v", entered, err)
 	}
 }
 
@@ -117,6 +260,7 @@ func TestIssuedIsForgotten(t *testing.T) {
 	if is(t, err, nil); len(problems) > 0 {
 		t.Errorf("%q", problems)
 	}
+	owner.ok("ALTER TABLE issued DISABLE TRIGGER issued_stays")
 	owner.ok("DELETE FROM issued")
 	if problems, err = e.Audit(ctx); err != nil || len(problems) != 1 || !strings.Contains(problems[0], "1 requests of epoch 102 were answered, and 0 ") {
 		t.Errorf("%q, %v", problems, err)

@@ -257,7 +257,7 @@ var rare = []string{
 	"live-tasks", "stored-bytes", "waiting-of-tasks", "drop-all-slices", "drop-all-jobs", "drop-all-runs", "drop-all-spent-runs", "end-all-rounds", "drop-all-noise", "drop-all-flights", "close-tasks",
 	"root-newest", "roots-begun", "roots", "tasks-without-secret", "task-secrets-to-reseal", "reseal-task-secrets",
 	"drop-all-hpke-keys", "empty-hpke-vault", "mark-hpke-vault", "forget-replicas",
-	"end-issuance", "issuances-over", "forget-issued", "doubt-issuances", "doubt-coming-issuances", "audit-issuances",
+	"end-issuance", "issuances-over", "forget-issued", "doubt-issuances", "doubt-coming-issuances", "audit-issuances", "issuer-incarnation",
 }
 
 // TestPlans: with 1,000 tasks, 50,000 resources and 20,000 releases, each statement of the

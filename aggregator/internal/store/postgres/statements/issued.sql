@@ -1,3 +1,10 @@
+-- How often the database was restored, the time, the process that was seen last, and whether
+-- the one that was seen last before is as it was then, or later.
+-- name: issuer-incarnation
+SELECT coalesce((SELECT epoch FROM identity), 0), (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+  coalesce(m.name, ''), coalesce(m.beats, 0), coalesce(m.seen, 0), EXISTS (SELECT 1 FROM member WHERE name = $1 AND beats >= $2)
+FROM (VALUES (1)) AS one LEFT JOIN (SELECT name, beats, seen FROM member ORDER BY seen DESC LIMIT 1) AS m ON true
+
 -- name: begin-issuance
 INSERT INTO issuance (deployment, epoch) VALUES ($1, $2) ON CONFLICT DO NOTHING
 
