@@ -32,10 +32,12 @@ type issued struct {
 	keys map[uint64]*arc.PrivateKey
 	gone map[uint64]bool // never made, or destroyed
 	away error           // no key can be read
+	lack map[uint64]bool // the key is not here, and elsewhere
 	// how many credentials of an epoch were given out; most, where set, is said instead
 	answered map[uint64]uint64
 	most     *uint64
 	told     error // how many there were is not said
+	asked    int   // for keys
 	why      map[aggregator.Uncredited]uint64
 }
 
@@ -56,6 +58,10 @@ func (x *issued) context(deployment [32]byte, epoch uint64) arc.RequestContext {
 func (x *issued) Verifier(_ context.Context, deployment [32]byte, epoch uint64) (*arc.Verifier, arc.KeyID, error) {
 	x.mu.Lock()
 	away, gone := x.away, x.gone[epoch]
+	if x.lack[epoch] && away == nil {
+		away = fmt.Errorf("the key of epoch %d is not in its directory", epoch)
+	}
+	x.asked++
 	x.mu.Unlock()
 	switch {
 	case away != nil:

@@ -54,6 +54,23 @@ func (c *Credentials) Round(at dap.Time, precision dap.TimePrecision) (round, ep
 	return round, epoch, err
 }
 
+// Times are the first and the last time of reports whose round belongs to a key epoch that
+// [Credentials.Round] gave.
+func (c *Credentials) Times(epoch uint64, precision dap.TimePrecision) (from, to dap.Time) {
+	length := c.Units * uint64(precision)
+	if last, err := arc.LastRound(epoch, length, c.Epoch); err == nil && last < math.MaxInt64/c.Units {
+		to = dap.Time((last+1)*c.Units - 1)
+	} else {
+		to = math.MaxInt64
+	}
+	if epoch > 0 {
+		if last, err := arc.LastRound(epoch-1, length, c.Epoch); err == nil {
+			from = dap.Time((last + 1) * c.Units)
+		}
+	}
+	return from, to
+}
+
 // An Issuer is that beside an aggregator, as far as the aggregator asks it. It must be safe
 // for concurrent use.
 type Issuer interface {

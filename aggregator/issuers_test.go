@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,6 +17,8 @@ import (
 	"github.com/starling-agg/starling/aggregator/database"
 	"github.com/starling-agg/starling/aggregator/helper"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
+	"github.com/starling-agg/starling/aggregator/keyset"
+	"github.com/starling-agg/starling/aggregator/leader"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/anonymity/arc"
 	"github.com/starling-agg/starling/anonymity/issuer"
@@ -227,4 +230,133 @@ func TestReplicasLackAnIssuersKey(t *testing.T) {
 	if n, err := x.issuers[1].Count(t.Context(), x.epoch); err != nil || n != 1 {
 		t.Errorf("%d devices, %v", n, err)
 	}
+}
+
+// TestReplicasLeaveKeyless: jobs of an epoch whose issuer's key one leader lacks are left to
+// the other, at once and whatever waits of them, and the one goes on with other epochs; it
+// says which key it lacks, and has it as soon as it is there. A helper without it has its
+// leader come again, and jobs of other epochs do not wait.
+func TestReplicasLeaveKeyless(t *testing.T) {
+	schema, dir := pgtest.NewServer(t).Schema(t), t.TempDir()
+	c := newCounted(t, setup{})
+	write := func(name, text string) string {
+		name = filepath.Join(dir, name)
+		must(0, os.WriteFile(name, []byte(text), 0o600))
+		return name
+	}
+	d := aggregator.Database{File: write("owner", schema.Owner), Schema: schema.Name, Service: schema.Role}
+	if _, _, err := database.Migrate(t.Context(), database.MigrateOptions{Database: d}); err != nil {
+		t.Fatal(err)
+	}
+	must(database.AddWrappingKey(filepath.Join(dir, "wrapping"), time.Now()))
+	must(0, c.leader.Close())
+	lacks := &issued{role: arc.Leader, keys: c.issuers[dap.RoleLeader].keys, gone: map[uint64]bool{}, lack: map[uint64]bool{}, answered: map[uint64]uint64{}, why: map[aggregator.Uncredited]uint64{}}
+	var both [2]*leader.Leader
+	for i := range both {
+		mem := disktest.NewMem(uint64(60 + i))
+		o := c.leaderOpt
+		o.FS, o.Record, o.Keys, o.KeySchedule = mem, recordOn(mem), nil, &keyset.Schedule{}
+		o.Database = &aggregator.Database{File: write("service", schema.Service), Schema: schema.Name, Service: schema.Role, WrappingKeys: filepath.Join(dir, "wrapping"), Connections: 6}
+		if i == 0 {
+			o.Issuer = lacks
+		}
+		both[i] = must(leader.New(c.ctx, o))
+	}
+	t.Cleanup(func() { both[1].Close() })
+	c.leader = both[0]
+	h := both[0].Handler()
+	c.leaderHandler.Store(&h)
+	c.fetchKeys()
+	step := func(i int) {
+		t.Helper()
+		if _, err := both[i].Step(c.ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	aggregated := func(want uint64) {
+		t.Helper()
+		if n := c.counts(); n.Aggregated != want || len(n.Rejected) != 0 {
+			t.Errorf("%+v, want %d aggregated", n, want)
+		}
+	}
+	_, epoch, err := c.credentials.Round(c.now(), precision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lacks.set(func(x *issued) { x.lack[epoch] = true })
+	const hours = 3 // each a job of its own
+	for range hours {
+		c.accept(c.crowd(2)...)
+		c.clock.advance(time.Hour)
+	}
+	for range 2 * hours {
+		step(0)
+	}
+	if lacks.asked > hours {
+		t.Errorf("the key was asked for %d times", lacks.asked)
+	}
+	aggregated(0)
+	running, stop := context.WithCancel(c.ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- both[0].Run(running) }()
+	var words string
+	for range 2000 {
+		s := must(both[0].Status(c.ctx))
+		if words = fmt.Sprint(s.Reasons()); strings.Contains(words, fmt.Sprintf("issuer's key of epoch %d", epoch)) {
+			break
+		}
+	}
+	if !strings.Contains(words, fmt.Sprintf("copy %d.issuer", epoch)) {
+		t.Errorf("status says %s", words)
+	}
+	stop()
+	if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	step(1)
+	step(1)
+	step(1)
+	aggregated(2 * hours)
+
+	// Of the next epoch, at the one that lacks the key, while some of the first wait.
+	late := c.crowd(3)
+	c.accept(late...)
+	step(0)
+	c.clock.advance(day * time.Second)
+	c.accept(c.crowd(4)...)
+	for range 3 {
+		step(0)
+	}
+	aggregated(2*hours + 4)
+	lacks.set(func(x *issued) { delete(x.lack, epoch) })
+	c.clock.advance(11 * time.Second)
+	step(0)
+	aggregated(2*hours + 7)
+
+	// The helper has not got the key of the epoch of now, and that of the next.
+	_, epoch, err = c.credentials.Round(c.now(), precision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs := c.issuers[dap.RoleHelper]
+	theirs.set(func(x *issued) { x.lack = map[uint64]bool{epoch: true} })
+	for range 6 {
+		c.accept(c.crowd(1)...)
+		c.clock.advance(time.Hour)
+	}
+	for range 6 {
+		step(0)
+	}
+	c.clock.advance(day * time.Second)
+	c.accept(c.crowd(2)...)
+	for range 8 {
+		step(0)
+	}
+	aggregated(2*hours + 9)
+	theirs.set(func(x *issued) { x.lack = nil })
+	c.clock.advance(time.Hour)
+	for range 8 {
+		step(0)
+	}
+	aggregated(2*hours + 15)
 }

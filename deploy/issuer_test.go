@@ -142,22 +142,28 @@ func (w *countedWorld) sign() {
 // start serves leader, helper, gateway and attester from their files.
 func (w *countedWorld) start() {
 	w.t.Helper()
-	quiet := service.NewLogger(new(bytes.Buffer), 99)
-	for _, x := range []struct {
-		file string
-		role dap.Role
-		at   Listeners
-	}{{HelperFile, dap.RoleHelper, Listeners{Public: w.servers.Helper, Local: w.servers.HelperLocal}},
-		{LeaderFile, dap.RoleLeader, Listeners{Public: w.servers.Leader, Local: w.servers.LeaderLocal}}} {
-		c, err := LoadAggregator(w.in(x.file), x.role)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		if err := c.Check(); err != nil {
-			w.t.Fatal(err)
-		}
-		w.serve(c.Parts(quiet, x.at))
+	w.serve(w.aggregator(HelperFile, dap.RoleHelper, Listeners{Public: w.servers.Helper, Local: w.servers.HelperLocal}))
+	w.serve(w.aggregator(LeaderFile, dap.RoleLeader, Listeners{Public: w.servers.Leader, Local: w.servers.LeaderLocal}))
+	w.others()
+}
+
+// aggregator is one from its file.
+func (w *countedWorld) aggregator(file string, role dap.Role, at Listeners) []service.Part {
+	w.t.Helper()
+	c, err := LoadAggregator(w.in(file), role)
+	if err != nil {
+		w.t.Fatal(err)
 	}
+	if err := c.Check(); err != nil {
+		w.t.Fatal(err)
+	}
+	return c.Parts(service.NewLogger(new(bytes.Buffer), 99), at)
+}
+
+// others serves gateway and attester.
+func (w *countedWorld) others() {
+	w.t.Helper()
+	quiet := service.NewLogger(new(bytes.Buffer), 99)
 	g, err := LoadGateway(w.in(GatewayFile))
 	if err != nil {
 		w.t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 
+	"github.com/starling-agg/starling/aggregator/internal/edge"
 	"github.com/starling-agg/starling/aggregator/internal/rounds"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/verify"
@@ -21,6 +22,10 @@ func (h *Helper) begin(ctx context.Context, j *job) (rounds.Job, error) {
 		Task: j.task, Role: dap.RoleHelper, KeyID: j.req.VerificationKeyID, Keys: j.keys.Keyring(),
 		Issuer: h.opt.Issuer, Now: h.steady.Latest(), Skew: h.opt.Limits.ClockSkew,
 	}, reports)
+	if h.party.Lacks(j.task.ID, err) {
+		h.opt.Log.Error("a job waits, for the issuer's key is not here", "task", j.task.ID, "why", err.Error())
+		return nil, edge.Keyless(err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -42,7 +42,10 @@ func (l *Leader) stepJob(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	now := l.opt.Clock.Now()
-	waits := append(l.permits.Without(permit.Verify), l.busy.tasks(now)...)
+	waits := l.party.Lacking(ctx)
+	for _, id := range append(l.permits.Without(permit.Verify), l.busy.tasks(now)...) {
+		waits = append(waits, store.Except{Task: id})
+	}
 	claimed, err := l.store.ClaimJobs(ctx, now, l.opt.Lease, 1, l.opt.most(), waits...)
 	if err != nil || len(claimed) == 0 {
 		return false, err

@@ -95,6 +95,8 @@ func (l *Leader) giveBack(ctx context.Context, w *work, cause error) error {
 		wait = max(l.opt.BackOff, retry.After) // it is there, and says when it will have room
 	case errors.Is(cause, store.ErrNoRoom):
 		wait = l.opt.BackOff
+	case l.party.Lacks(w.Task, cause): // another process may have the key, and this one claims none of these
+		wait = 0
 	case errors.Is(cause, context.Canceled):
 		wait = 0
 	}

@@ -41,6 +41,9 @@ type Replica struct {
 	Settings map[string]string `json:"settings,omitempty"`
 	// Unreached are the places that it does not reach, and why: objects, marks.
 	Unreached map[string]string `json:"unreached,omitempty"`
+	// IssuerKeys are the key epochs of credentials whose issuer's key it has not got, and why:
+	// it leaves their reports to other replicas.
+	IssuerKeys map[string]string `json:"issuer_keys_missing,omitempty"`
 	// Refused counts the requests that it refused, as Status.RefusedRequests does of all.
 	Refused map[string]uint64 `json:"refused_requests,omitempty"`
 	// Rates are reports verified lately, a second, by task.
@@ -99,6 +102,10 @@ func (s *Status) ofReplicas() (rs []Reason) {
 		for _, place := range slices.Sorted(maps.Keys(r.Unreached)) {
 			add("see that it reaches the place and may use it: [database."+place+"] in its "+file+", and the credentials that are named there",
 				"replica %s does not reach the place of %s: %s", r.Name, place, r.Unreached[place])
+		}
+		for _, epoch := range slices.Sorted(maps.Keys(r.IssuerKeys)) {
+			add("copy "+epoch+".issuer, and the epoch's manifest, into the directories in [issuer] of its "+file+" from a replica that has them; its reports are verified there meanwhile",
+				"replica %s has not got the issuer's key of epoch %s: %s", r.Name, epoch, r.IssuerKeys[epoch])
 		}
 		if !r.Takes && len(r.Unreached) == 0 {
 			add("do what it says; other replicas go on meanwhile, and what spreads connections is to leave it out as long as its /readyz is not 200",

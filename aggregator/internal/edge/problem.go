@@ -115,6 +115,14 @@ func Later(detail string, after time.Duration) *Error {
 	return e
 }
 
+// Keyless answers 503 where an issuer's key is not at this process: without a Retry-After,
+// for another process may have it, and jobs of other key epochs are not to wait.
+func Keyless(err error) *Error {
+	e := plain(http.StatusServiceUnavailable, "an issuer's key is not at this server")
+	e.cause = err
+	return e
+}
+
 func plain(status int, detail string) *Error {
 	return &Error{Problem: dap.Problem{Status: status, Detail: detail}}
 }

@@ -87,6 +87,7 @@ type Party struct {
 	marks    io.Closer      // nil without marks
 	marked   payload.Store  // where they lie; nil without
 	replica  replica
+	lacking  lacking
 	opt      aggregator.Options
 	role     dap.Role
 	ready    func(*agreement.Book, *task.Task)

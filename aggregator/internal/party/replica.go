@@ -66,6 +66,7 @@ func (p *Party) Beat(ctx context.Context, r status.Replica) error {
 	if look {
 		p.lookAtPlaces(ctx)
 	}
+	p.Lacking(ctx) // what it says of them is of now
 	p.describe(&r)
 	said, err := said(&r)
 	if err != nil {
@@ -132,7 +133,7 @@ func (p *Party) describe(r *status.Replica) {
 	r.Name, r.ID, r.Version, r.Settings = fmt.Sprintf("%s/%d", host, os.Getpid()), m.member.Name(), version(), p.settings()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r.ClockAhead, r.Unreached = m.ahead.Seconds(), maps.Clone(m.unreached)
+	r.ClockAhead, r.Unreached, r.IssuerKeys = m.ahead.Seconds(), maps.Clone(m.unreached), p.LacksKeys()
 }
 
 // version is that of this program.

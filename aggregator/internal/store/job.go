@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/segment"
@@ -43,6 +44,21 @@ func (m Most) Takes(reports int, bytes int64, more int, size int64) bool {
 	return reports+more <= m.Reports && bytes+size <= limit
 }
 
+// Except is what a claim leaves to others: of a task what lies in batch buckets from From to
+// To, or all of it, where To is 0.
+type Except struct {
+	Task     dap.TaskID
+	From, To dap.Time
+}
+
+// Bounds are the first and the last batch bucket, as engines write them.
+func (e Except) Bounds() (from, to int64) {
+	if e.To == 0 {
+		return 0, math.MaxInt64
+	}
+	return int64(min(e.From, math.MaxInt64)), int64(min(e.To, math.MaxInt64))
+}
+
 // JobInFlight is a job that was sent: Accepted says which of its reports, as in [Sent].
 type JobInFlight struct {
 	Slices   []segment.Slice
@@ -65,12 +81,12 @@ type Jobs interface {
 	// ones, each of the oldest free slice and of the next ones of its task and batch
 	// bucket, up to most. Due is a job whose lease ran out or whose back-off is over; one
 	// that ends more than Longest from now was written by another clock, and counts as over.
-	// Jobs and slices of the tasks in except are left where they are.
+	// Jobs and slices in except are left where they are.
 	//
 	// A leader-selected job is of the oldest open batch whose verified and assigned
 	// reports are below the minimum, for good, or of a new batch with an id from
 	// crypto/rand. It takes no further slice once they reach the minimum with it.
-	ClaimJobs(ctx context.Context, now time.Time, lease time.Duration, n int, most Most, except ...dap.TaskID) ([]*Job, error)
+	ClaimJobs(ctx context.Context, now time.Time, lease time.Duration, n int, most Most, except ...Except) ([]*Job, error)
 	// SetAside takes slices out of a job that was not sent, by their index: their reports
 	// count as rejected with code, and a row with why stays for the operator. It returns the job
 	// with what is left, under the same lease, and nil if that is nothing. ErrDifferent if

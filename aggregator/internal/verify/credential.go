@@ -27,8 +27,21 @@ type credits struct {
 	why     []aggregator.Uncredited
 }
 
+// A KeyError: the issuer's key of an epoch is not here now, though credentials of it may have
+// been given out, so that nothing of the batch can be judged. Another process may have it.
+type KeyError struct {
+	Epoch    uint64
+	From, To dap.Time // of the task's reports that belong to the epoch, inclusive
+	Err      error
+}
+
+func (e *KeyError) Error() string {
+	return fmt.Sprintf("verify: the issuer's key of epoch %d: %v", e.Epoch, e.Err)
+}
+func (e *KeyError) Unwrap() error { return e.Err }
+
 // epochs finds the issuers of all reports of a batch, before any is opened: where a key
-// cannot be read now, nothing is refused for it.
+// cannot be read now, nothing is refused for it. It fails with *[KeyError].
 func (b *Batch) epochs(ctx context.Context) error {
 	c := b.task.Credentials
 	if c == nil {
@@ -49,7 +62,8 @@ func (b *Batch) epochs(ctx context.Context) error {
 		case errors.Is(err, aggregator.ErrNoIssuerKey):
 			b.credits.issuers[epoch] = nil
 		default:
-			return fmt.Errorf("verify: the issuer's key of epoch %d: %w", epoch, err)
+			from, to := c.Times(epoch, b.task.Precision())
+			return &KeyError{epoch, from, to, err}
 		}
 	}
 	return nil

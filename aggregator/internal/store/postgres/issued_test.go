@@ -135,7 +135,7 @@ func TestIssuedIsALedger(t *testing.T) {
 	rights(false)
 	for off, on := range map[string]string{
 		"ALTER TABLE issued DISABLE TRIGGER issued_stays":          "ALTER TABLE issued ENABLE TRIGGER issued_stays",
-		"ALTER TABLE issuance DISABLE TRIGGER USER":                 "ALTER TABLE issuance ENABLE TRIGGER USER",
+		"ALTER TABLE issuance DISABLE TRIGGER USER":                "ALTER TABLE issuance ENABLE TRIGGER USER",
 		"GRANT DELETE ON issuance TO " + s.Role:                    "REVOKE DELETE ON issuance FROM " + s.Role,
 		"GRANT TRUNCATE ON issuance TO " + s.Role:                  "REVOKE TRUNCATE ON issuance FROM " + s.Role,
 		"GRANT UPDATE (request) ON issued TO " + s.Role:            "REVOKE UPDATE (request) ON issued FROM " + s.Role,

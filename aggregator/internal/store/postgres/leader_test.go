@@ -108,7 +108,11 @@ func (l *leader) upload(task *store.Task, bucket dap.Time, first, last int) {
 
 func (l *leader) claim(n int, except ...dap.TaskID) []*store.Job {
 	l.t.Helper()
-	jobs, err := l.next().ClaimJobs(l.t.Context(), l.now, time.Minute, n, l.most, except...)
+	var without []store.Except
+	for _, id := range except {
+		without = append(without, store.Except{Task: id})
+	}
+	jobs, err := l.next().ClaimJobs(l.t.Context(), l.now, time.Minute, n, l.most, without...)
 	is(l.t, err, nil)
 	return jobs
 }

@@ -3,8 +3,11 @@ package postgres
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/segment"
@@ -22,31 +25,58 @@ type claiming struct {
 	after    int64 // free slices up to this one are held tasks'
 	tx       *pgdb.Tx
 	now, end time.Time // of the leases
-	except   [][]byte
+	except   without
 	most     store.Most
 	jobs     []*store.Job
 }
 
+// without is what a claim leaves, as arguments of statements: tasks, and the first and the
+// last batch bucket of each.
+type without struct {
+	tasks       [][]byte
+	first, last []int64
+}
+
+func (w *without) add(e store.Except) {
+	from, to := e.Bounds()
+	w.tasks, w.first, w.last = append(w.tasks, e.Task[:]), append(w.first, from), append(w.last, to)
+}
+
+// between are arguments with these among them.
+func (w *without) between(before []any, after ...any) []any {
+	return slices.Concat(before, []any{w.tasks, w.first, w.last}, after)
+}
+
+// sum tells one from another.
+func (w *without) sum() [sha256.Size]byte {
+	h := sha256.New()
+	for i, task := range w.tasks {
+		h.Write(task)
+		_ = binary.Write(h, binary.BigEndian, []int64{w.first[i], w.last[i]})
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
 // ClaimJobs leases jobs; see [store.Jobs]. It waits for no other claim: what another one is
 // at is passed over.
-func (s *Store) ClaimJobs(ctx context.Context, now time.Time, lease time.Duration, n int, most store.Most, except ...dap.TaskID) ([]*store.Job, error) {
+func (s *Store) ClaimJobs(ctx context.Context, now time.Time, lease time.Duration, n int, most store.Most, except ...store.Except) ([]*store.Job, error) {
 	if n <= 0 {
 		return nil, nil
 	}
-	without := make([][]byte, len(except))
-	for i := range except {
-		without[i] = except[i][:]
+	leaves := without{tasks: [][]byte{}, first: []int64{}, last: []int64{}}
+	for _, e := range except {
+		leaves.add(e)
 	}
 	// Looked at first, for what is not begun costs no write.
 	var found bool
 	var after int64
 	err := s.view(ctx, "claimable", func(tx *pgdb.Tx) error {
 		after = 0
-		_, err := tx.One("claimable", []any{now.UnixNano(), now.Add(store.Longest).UnixNano(), without, firstSlices}, &found)
+		_, err := tx.One("claimable", leaves.between([]any{now.UnixNano(), now.Add(store.Longest).UnixNano()}, firstSlices), &found)
 		if err != nil || found {
 			return err
 		}
-		after, found, err = s.past.next(tx, s.clock.Now(), without)
+		after, found, err = s.past.next(tx, s.clock.Now(), &leaves)
 		return err
 	})
 	if err != nil || !found {
@@ -54,7 +84,7 @@ func (s *Store) ClaimJobs(ctx context.Context, now time.Time, lease time.Duratio
 	}
 	var c *claiming
 	err = s.update(ctx, "claim-jobs", func(tx *pgdb.Tx) error {
-		c = &claiming{s: s, after: after, tx: tx, now: now, end: now.Add(lease), except: without, most: most}
+		c = &claiming{s: s, after: after, tx: tx, now: now, end: now.Add(lease), except: without{slices.Clone(leaves.tasks), slices.Clone(leaves.first), slices.Clone(leaves.last)}, most: most}
 		if err := c.due(n); err != nil {
 			return err
 		}
@@ -74,7 +104,7 @@ func (s *Store) ClaimJobs(ctx context.Context, now time.Time, lease time.Duratio
 
 // due leases jobs that were made before.
 func (c *claiming) due(n int) error {
-	err := c.tx.Each("due-jobs", []any{c.now.UnixNano(), c.now.Add(store.Longest).UnixNano(), c.except, n}, func(r pgdb.Row) error {
+	err := c.tx.Each("due-jobs", c.except.between([]any{c.now.UnixNano(), c.now.Add(store.Longest).UnixNano()}, n), func(r pgdb.Row) error {
 		j := new(store.Job)
 		var task, batch, digest, accepted []byte
 		var bucket uint64
@@ -137,9 +167,9 @@ func (c *claiming) fresh() (more bool, err error) {
 	var id []byte
 	var mode int
 	var bucket uint64
-	found, err := c.tx.One("oldest-slice", []any{c.except, firstSlices}, &t.row, &id, &mode, &t.least, &bucket)
+	found, err := c.tx.One("oldest-slice", c.except.between(nil, firstSlices), &t.row, &id, &mode, &t.least, &bucket)
 	if err == nil && !found {
-		found, err = c.tx.One("oldest-slice-after", []any{c.except, c.after}, &t.row, &id, &mode, &t.least, &bucket)
+		found, err = c.tx.One("oldest-slice-after", c.except.between(nil, c.after), &t.row, &id, &mode, &t.least, &bucket)
 	}
 	if err != nil || !found {
 		return false, err
@@ -154,7 +184,7 @@ func (c *claiming) fresh() (more bool, err error) {
 			return false, err
 		}
 		if row == 0 { // another claim assigns
-			c.except = append(c.except, id)
+			c.except.add(store.Except{Task: t.id})
 			return true, nil
 		}
 		batch = row

@@ -86,14 +86,14 @@ func TestClaimsPassHeldTasks(t *testing.T) {
 	if n := a.After(); n < many-5000 {
 		t.Fatalf("the next claim looks behind slice %d", n)
 	}
-	none := [][]byte{}
-	if n := l.reads("claimable-after", int64(0), none); n < many {
+	tasks, none := [][]byte{}, []int64{}
+	if n := l.reads("claimable-after", int64(0), tasks, none, none); n < many {
 		t.Fatalf("%v rows are read where nothing is known", n)
 	}
 	for _, name := range []string{"claimable", "claimable-after", "oldest-slice", "oldest-slice-after"} {
 		args := map[string][]any{
-			"claimable": {int64(0), int64(1), none, int64(256)}, "claimable-after": {a.After(), none},
-			"oldest-slice": {none, int64(256)}, "oldest-slice-after": {none, a.After()},
+			"claimable": {int64(0), int64(1), tasks, none, none, int64(256)}, "claimable-after": {a.After(), tasks, none, none},
+			"oldest-slice": {tasks, none, none, int64(256)}, "oldest-slice-after": {tasks, none, none, a.After()},
 		}[name]
 		if n := l.reads(name, args...); n > 6000 {
 			t.Errorf("%s reads %v rows of %d that wait", name, n, many)

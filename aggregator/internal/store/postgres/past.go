@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"sync"
 	"time"
@@ -28,22 +27,22 @@ type past struct {
 	mu     sync.Mutex
 	now    [sha256.Size]byte // the holds that were read last
 	holds  [sha256.Size]byte // those that after was found with
-	except [sha256.Size]byte // and the tasks that a claim was to leave
+	except [sha256.Size]byte // and what a claim was to leave
 	after  int64             // all free slices up to here are of such tasks; 0: nobody has looked
 	until  time.Time
 }
 
-// next is the number behind which a claim looks that leaves some tasks, and whether there is
+// next is the number behind which a claim looks that leaves something, and whether there is
 // anything. It runs in a view.
-func (p *past) next(tx *pgdb.Tx, now time.Time, without [][]byte) (after int64, found bool, err error) {
-	except := sha256.Sum256(bytes.Join(without, nil))
+func (p *past) next(tx *pgdb.Tx, now time.Time, leaves *without) (after int64, found bool, err error) {
+	except := leaves.sum()
 	p.mu.Lock()
 	if after = p.after; p.holds != p.now || p.except != except || !now.Before(p.until) || p.until.Sub(now) > pastTime {
 		after = 0
 	}
 	p.mu.Unlock()
 	var first int64
-	if found, err = tx.One("claimable-after", []any{after, without}, &first); err == nil && !found {
+	if found, err = tx.One("claimable-after", leaves.between([]any{after}), &first); err == nil && !found {
 		_, err = tx.One("newest-slice", nil, &first)
 	}
 	if err != nil {

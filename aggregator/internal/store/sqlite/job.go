@@ -19,14 +19,15 @@ import (
 const jobSlices = 256
 
 // ClaimJobs implements [store.Jobs].
-func (s *Store) ClaimJobs(ctx context.Context, now time.Time, lease time.Duration, n int, most store.Most, except ...dap.TaskID) (jobs []*store.Job, err error) {
+func (s *Store) ClaimJobs(ctx context.Context, now time.Time, lease time.Duration, n int, most store.Most, except ...store.Except) (jobs []*store.Job, err error) {
 	if n <= 0 {
 		return nil, nil
 	}
-	without := []int64{}
-	for _, id := range except {
-		if t, err := s.task(id); err == nil {
-			without = append(without, t.row)
+	without := [][3]int64{}
+	for _, e := range except {
+		if t, err := s.task(e.Task); err == nil {
+			from, to := e.Bounds()
+			without = append(without, [3]int64{t.row, from, to})
 		}
 	}
 	rows, err := json.Marshal(without)
@@ -71,7 +72,7 @@ type claim struct {
 }
 
 // due reads the oldest jobs that may be claimed again; without is a JSON array of rows of
-// tasks.
+// tasks with batch buckets, from and to.
 func (s *Store) due(tx *database.Tx, now time.Time, n int, without string) (claims []claim, err error) {
 	err = tx.Each("due-jobs", []any{now.UnixNano(), n, now.Add(store.Longest).UnixNano(), without}, func(r database.Row) error {
 		c := claim{job: new(store.Job)}

@@ -57,11 +57,12 @@ func testJobsTakeSlices(t *testing.T, h Harness) {
 	if !reflect.DeepEqual(got, want) {
 		t.Fatalf("jobs are of %v, want %v", got, want)
 	}
-	jobs, err := w.Store.ClaimJobs(context.Background(), w.Now.Add(time.Minute), time.Minute, 9, store.Most{Bytes: 1, Reports: 1}, other.ID)
+	jobs, err := w.Store.ClaimJobs(context.Background(), w.Now.Add(time.Minute), time.Minute, 9, store.Most{Bytes: 1, Reports: 1}, store.Except{Task: other.ID})
 	w.ok(err)
 	if len(jobs) != 4 || !slices.Equal(w.Numbers(jobs[0]), want[0]) {
 		t.Fatalf("claimed again are %d jobs, and the first is of other slices", len(jobs))
 	}
+	w.exceptBuckets(task, other)
 	w.log(task, 12, 20, 21)
 	w.log(task, 12, 22, 22)
 	jobs, err = w.Store.ClaimJobs(context.Background(), w.Now, time.Minute, 9, store.Most{Bytes: 1, Reports: 1})
@@ -70,6 +71,45 @@ func testJobsTakeSlices(t *testing.T, h Harness) {
 		t.Fatalf("%d jobs of slices that are all larger than a job takes", len(jobs))
 	}
 	w.Audit()
+}
+
+// exceptBuckets claims all jobs and slices but those of some batch buckets of a task: they
+// are left where they are, free or in a job, and others of the task are not.
+func (w *World) exceptBuckets(task, other *store.Task) {
+	w.t.Helper()
+	later := w.Now.Add(2 * time.Hour)
+	most := store.Most{Bytes: 1 << 20, Reports: 100}
+	claim := func(except ...store.Except) (jobs []*store.Job, buckets []uint64) {
+		w.t.Helper()
+		jobs, err := w.Store.ClaimJobs(context.Background(), later, time.Minute, 99, most, except...)
+		w.ok(err)
+		for _, j := range jobs {
+			if j.Task == task.ID {
+				buckets = append(buckets, j.Slices[0].Bucket)
+			}
+		}
+		return jobs, buckets
+	}
+	w.log(task, 20, 900, 900)
+	w.log(task, 21, 901, 901)
+	w.log(task, 23, 902, 902)
+	if _, got := claim(store.Except{Task: task.ID, From: 0, To: 21}, store.Except{Task: other.ID, From: 0, To: 999}); !slices.Equal(got, []uint64{23}) {
+		w.t.Fatalf("claimed buckets %v, without those to 21", got)
+	}
+	later = later.Add(time.Hour)
+	_, got := claim(store.Except{Task: task.ID, From: 22, To: 23}, store.Except{Task: task.ID, From: 0, To: 20}, store.Except{Task: other.ID, From: 21, To: 21})
+	if !slices.Equal(got, []uint64{21}) { // 23 is a job that is due
+		w.t.Fatalf("claimed buckets %v, want 21 alone", got)
+	}
+	later = later.Add(time.Hour)
+	jobs, got := claim(store.Except{Task: task.ID, From: 0, To: 19})
+	slices.Sort(got)
+	if !slices.Equal(got, []uint64{20, 21, 23}) {
+		w.t.Fatalf("claimed buckets %v, want 20, 21 and 23", got)
+	}
+	for _, j := range jobs { // out of the way of what follows
+		w.ok(w.Store.RetryJob(context.Background(), j, later.Add(time.Hour), "later"))
+	}
 }
 
 // testJobsKeepSlices: what comes later is not of a job that was made before, sent or not,

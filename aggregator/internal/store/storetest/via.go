@@ -120,7 +120,7 @@ func (v *via) AddRefused(ctx context.Context, task dap.TaskID, refused map[dap.R
 	return v.do("AddRefused", func(e store.Engine) error { return e.AddRefused(ctx, task, refused) })
 }
 
-func (v *via) ClaimJobs(ctx context.Context, now time.Time, lease time.Duration, n int, most store.Most, except ...dap.TaskID) ([]*store.Job, error) {
+func (v *via) ClaimJobs(ctx context.Context, now time.Time, lease time.Duration, n int, most store.Most, except ...store.Except) ([]*store.Job, error) {
 	return one(v, "ClaimJobs", func(e store.Engine) ([]*store.Job, error) { return e.ClaimJobs(ctx, now, lease, n, most, except...) })
 }
 

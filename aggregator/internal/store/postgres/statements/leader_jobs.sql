@@ -4,17 +4,17 @@ SELECT coalesce((
   SELECT j.id FROM job AS j JOIN task AS t ON j.task = t.id
   WHERE j.state = 0 AND NOT j.parked AND NOT (j.not_before > $1 AND j.not_before <= $2)
     AND (j.lease_token IS NULL OR NOT (j.lease_expires > $1 AND j.lease_expires <= $2))
-    AND t.retired IS NULL AND t.task_id <> ALL ($3::bytea[])
+    AND t.retired IS NULL AND NOT EXISTS (SELECT 1 FROM unnest($3::bytea[], $4::bigint[], $5::bigint[]) AS x (task, first, last) WHERE x.task = t.task_id AND j.bucket BETWEEN x.first AND x.last)
     AND NOT EXISTS (SELECT 1 FROM conduct WHERE conduct.task = j.task AND since IS NOT NULL)
   ORDER BY j.id LIMIT 1), (
-  SELECT s.id FROM (SELECT id, task FROM slice WHERE job IS NULL ORDER BY id LIMIT $4) AS s JOIN task AS t ON s.task = t.id
-  WHERE t.retired IS NULL AND t.task_id <> ALL ($3::bytea[])
+  SELECT s.id FROM (SELECT id, task, bucket FROM slice WHERE job IS NULL ORDER BY id LIMIT $6) AS s JOIN task AS t ON s.task = t.id
+  WHERE t.retired IS NULL AND NOT EXISTS (SELECT 1 FROM unnest($3::bytea[], $4::bigint[], $5::bigint[]) AS x (task, first, last) WHERE x.task = t.task_id AND s.bucket BETWEEN x.first AND x.last)
     AND NOT EXISTS (SELECT 1 FROM conduct WHERE conduct.task = s.task AND since IS NOT NULL)
   ORDER BY s.id LIMIT 1)) IS NOT NULL
 
 -- name: claimable-after
 SELECT s.id FROM slice AS s JOIN task AS t ON s.task = t.id
-WHERE s.job IS NULL AND s.id > $1 AND t.retired IS NULL AND t.task_id <> ALL ($2::bytea[])
+WHERE s.job IS NULL AND s.id > $1 AND t.retired IS NULL AND NOT EXISTS (SELECT 1 FROM unnest($2::bytea[], $3::bigint[], $4::bigint[]) AS x (task, first, last) WHERE x.task = t.task_id AND s.bucket BETWEEN x.first AND x.last)
   AND NOT EXISTS (SELECT 1 FROM conduct WHERE conduct.task = s.task AND since IS NOT NULL)
 ORDER BY s.id LIMIT 1
 
@@ -27,9 +27,9 @@ SELECT j.id, t.task_id, j.bucket, b.batch_id, j.attempts, j.sent_digest, j.sent_
 FROM job AS j JOIN task AS t ON j.task = t.id LEFT JOIN batch AS b ON j.batch = b.id
 WHERE j.state = 0 AND NOT j.parked AND NOT (j.not_before > $1 AND j.not_before <= $2)
   AND (j.lease_token IS NULL OR NOT (j.lease_expires > $1 AND j.lease_expires <= $2))
-  AND t.retired IS NULL AND t.task_id <> ALL ($3::bytea[])
+  AND t.retired IS NULL AND NOT EXISTS (SELECT 1 FROM unnest($3::bytea[], $4::bigint[], $5::bigint[]) AS x (task, first, last) WHERE x.task = t.task_id AND j.bucket BETWEEN x.first AND x.last)
   AND NOT EXISTS (SELECT 1 FROM conduct WHERE conduct.task = j.task AND since IS NOT NULL)
-ORDER BY j.id LIMIT $4 FOR UPDATE OF j SKIP LOCKED
+ORDER BY j.id LIMIT $6 FOR UPDATE OF j SKIP LOCKED
 
 -- name: drop-flight-of-lease
 DELETE FROM flight WHERE token = (SELECT lease_token FROM job WHERE id = $1)
@@ -39,14 +39,14 @@ UPDATE job SET lease_token = $2, lease_expires = $3, attempts = attempts + 1 WHE
 
 -- name: oldest-slice
 SELECT s.task, t.task_id, t.mode, t.min_batch, s.bucket FROM slice AS s JOIN task AS t ON s.task = t.id
-WHERE s.job IS NULL AND t.retired IS NULL AND t.task_id <> ALL ($1::bytea[])
-  AND s.id <= (SELECT max(id) FROM (SELECT id FROM slice WHERE job IS NULL ORDER BY id LIMIT $2) AS first)
+WHERE s.job IS NULL AND t.retired IS NULL AND NOT EXISTS (SELECT 1 FROM unnest($1::bytea[], $2::bigint[], $3::bigint[]) AS x (task, first, last) WHERE x.task = t.task_id AND s.bucket BETWEEN x.first AND x.last)
+  AND s.id <= (SELECT max(id) FROM (SELECT id FROM slice WHERE job IS NULL ORDER BY id LIMIT $4) AS first)
   AND NOT EXISTS (SELECT 1 FROM conduct WHERE conduct.task = s.task AND since IS NOT NULL)
 ORDER BY s.id LIMIT 1 FOR UPDATE OF s SKIP LOCKED
 
 -- name: oldest-slice-after
 SELECT s.task, t.task_id, t.mode, t.min_batch, s.bucket FROM slice AS s JOIN task AS t ON s.task = t.id
-WHERE s.job IS NULL AND s.id > $2 AND t.retired IS NULL AND t.task_id <> ALL ($1::bytea[])
+WHERE s.job IS NULL AND s.id > $4 AND t.retired IS NULL AND NOT EXISTS (SELECT 1 FROM unnest($1::bytea[], $2::bigint[], $3::bigint[]) AS x (task, first, last) WHERE x.task = t.task_id AND s.bucket BETWEEN x.first AND x.last)
   AND NOT EXISTS (SELECT 1 FROM conduct WHERE conduct.task = s.task AND since IS NOT NULL)
 ORDER BY s.id LIMIT 1 FOR UPDATE OF s SKIP LOCKED
 

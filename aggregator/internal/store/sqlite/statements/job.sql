@@ -7,7 +7,7 @@ WHERE state = 0 AND parked = 0 AND NOT (not_before > ?1 AND not_before <= ?3)
   AND (lease_token IS NULL OR NOT (lease_expires > ?1 AND lease_expires <= ?3)) AND NOT EXISTS (
   SELECT 1 FROM hold WHERE hold.task = job.task AND count IS NOT NULL AND first <= bucket AND last >= bucket)
   AND NOT EXISTS (SELECT 1 FROM task WHERE task.id = job.task AND retired IS NOT NULL)
-  AND task NOT IN (SELECT value FROM json_each(?4))
+  AND NOT EXISTS (SELECT 1 FROM json_each(?4) AS x WHERE x.value ->> 0 = job.task AND bucket BETWEEN x.value ->> 1 AND x.value ->> 2)
   AND NOT EXISTS (SELECT 1 FROM conduct WHERE conduct.task = job.task AND since IS NOT NULL)
 ORDER BY id LIMIT ?2
 

@@ -22,7 +22,7 @@ SELECT task, bucket FROM slice
 WHERE job IS NULL AND NOT EXISTS (
   SELECT 1 FROM hold WHERE hold.task = slice.task AND count IS NOT NULL AND first <= bucket AND last >= bucket)
   AND NOT EXISTS (SELECT 1 FROM task WHERE task.id = slice.task AND retired IS NOT NULL)
-  AND task NOT IN (SELECT value FROM json_each(?1))
+  AND NOT EXISTS (SELECT 1 FROM json_each(?1) AS x WHERE x.value ->> 0 = slice.task AND bucket BETWEEN x.value ->> 1 AND x.value ->> 2)
   AND NOT EXISTS (SELECT 1 FROM conduct WHERE conduct.task = slice.task AND since IS NOT NULL)
 ORDER BY id LIMIT 1
 
