@@ -101,8 +101,8 @@ func (p *Party) Lacking(ctx context.Context) (list []store.Except) {
 	return list
 }
 
-// LacksKeys are the key epochs whose issuer's key is not here, and why.
-func (p *Party) LacksKeys() map[string]string {
+// lacksKeys are the key epochs whose issuer's key is not here, and why.
+func (p *Party) lacksKeys() map[string]string {
 	x := &p.lacking
 	x.mu.Lock()
 	defer x.mu.Unlock()

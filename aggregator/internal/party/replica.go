@@ -133,7 +133,7 @@ func (p *Party) describe(r *status.Replica) {
 	r.Name, r.ID, r.Version, r.Settings = fmt.Sprintf("%s/%d", host, os.Getpid()), m.member.Name(), version(), p.settings()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r.ClockAhead, r.Unreached, r.IssuerKeys = m.ahead.Seconds(), maps.Clone(m.unreached), p.LacksKeys()
+	r.ClockAhead, r.Unreached, r.IssuerKeys = m.ahead.Seconds(), maps.Clone(m.unreached), p.lacksKeys()
 }
 
 // version is that of this program.

@@ -38,8 +38,8 @@ var lookEvery = 10 * time.Second
 // A database that was put back has forgotten requests that were answered. So each transaction
 // looks for the process whose beat this handle saw last, and for the restore epoch: where the
 // one is not as it was or later, or the other is new, nothing is entered, counted or said to
-// be nobody's any more, from memory neither, and the process is to be started anew. Whoever
-// beats ends by itself (see [Member]), and this is for the seconds before.
+// be nobody's any more, from memory neither, and the process is to be started anew. A process
+// that beats ends by itself (see [Member]), and this is for the seconds before.
 type Issued struct {
 	db         *pgdb.DB
 	deployment [32]byte
