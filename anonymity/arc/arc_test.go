@@ -348,6 +348,52 @@ func TestIssuanceRefuses(t *testing.T) {
 	refused(t, "the answer to another request", err, "proof", arc.ErrProof)
 }
 
+// TestOftenUsedKey: however often a key is used, and so from multiples of it or not, issuer and
+// device make the same messages of the same randomness, and what does not hold is refused.
+func TestOftenUsedKey(t *testing.T) {
+	p, other := newParty(arc.Leader, 7, "often"), newParty(arc.Leader, 7, "another")
+	base := p.base(1)
+	var first []byte
+	for i := range 20 {
+		rand := seeded("often used")
+		pending := arctest.NewPending(p.context, rand)
+		response, err := arctest.Respond(p.key, pending.Request(), rand)
+		if err != nil {
+			t.Fatal(i, err)
+		}
+		c, err := pending.Finalize(p.key.PublicKey(), response)
+		if err != nil {
+			t.Fatal(i, err)
+		}
+		shown := arctest.Present(c, base, report(1), rand)
+		if err := p.verifier.Verify(arc.Item{Base: base, Binding: report(1), Presentation: shown}); err != nil {
+			t.Fatal(i, err)
+		}
+		all := shown.Append(response.Append(nil))
+		if first == nil {
+			first = all
+		}
+		if !bytes.Equal(all, first) {
+			t.Fatalf("use %d makes other messages", i+1)
+		}
+		if _, err := pending.Finalize(other.key.PublicKey(), response); !errors.Is(err, arc.ErrProof) {
+			t.Fatalf("use %d: an answer under another key: %v", i+1, err)
+		}
+		for field := range 14 { // 6 elements, a challenge and 7 responses
+			b := response.Append(nil)
+			at := min(field, 6)*33 + max(0, field-6)*32
+			b[at+31] ^= 1
+			changed, err := arc.ReadCredentialResponse(b)
+			if err != nil {
+				continue // off the curve
+			}
+			if _, err := pending.Finalize(p.key.PublicKey(), changed); !errors.Is(err, arc.ErrProof) {
+				t.Fatalf("use %d: field %d changed: %v", i+1, field, err)
+			}
+		}
+	}
+}
+
 // TestAnswersToOneRequest: a request that is answered twice gives two credentials with the
 // same tags, so that an answer that was lost can be asked for again.
 func TestAnswersToOneRequest(t *testing.T) {

@@ -132,7 +132,7 @@ func TestEquationsNeedTheirOwnFactors(t *testing.T) {
 	u, uPrimeCommit, m1Commit, tag := element(1, wire), element(34, wire), element(67, wire), element(100, wire)
 	v := affine(p256.Mul(z, x1.Point()).Sub(p256.MulBase(r)))
 	elements := []p256.Element{g, h, u, uPrimeCommit, m1Commit, v, x1, tag, affine(p256.Mul(m1, tag.Point()))}
-	statement := sigma.NewStatement(3, 9, nil,
+	statement := sigma.NewStatement(3, 9,
 		sigma.Equation{Image: 4, Terms: []sigma.Term{{Scalar: 0, Element: 2}, {Scalar: 1, Element: 1}}},
 		sigma.Equation{Image: 5, Terms: []sigma.Term{{Scalar: 1, Element: 6}, {Scalar: 2, Element: 0}}},
 		sigma.Equation{Image: 8, Terms: []sigma.Term{{Scalar: 0, Element: 7}}})

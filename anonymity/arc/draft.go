@@ -27,7 +27,7 @@ func (v *Verifier) VerifyDraft(t *TagBase, p *DraftPresentation, limit int) erro
 	if err != nil {
 		return err
 	}
-	if !f.statement.VerifyCompact(draftSession, elements, &p.p.proof) {
+	if !f.statement.VerifyCompact(draftSession, elements, generators(), &p.p.proof) {
 		return f.refusal()
 	}
 	return nil

@@ -19,7 +19,7 @@ type Credential struct {
 // The proof of the answer is public, and verified in variable time; what follows takes
 // constant time.
 func (p *Pending) Finalize(k *PublicKey, r *CredentialResponse) (*Credential, error) {
-	if !responseStatement.VerifyCompact(responseSession, r.elements(k, &p.request), &r.proof) {
+	if !responseStatement.VerifyCompact(responseSession, r.elements(k, &p.request), k.bases(), &r.proof) {
 		return nil, &Refusal{"credential response", "proof", ErrProof}
 	}
 	uPrime, ok := r.encUPrime.Point().Sub(r.x0Aux.Point()).

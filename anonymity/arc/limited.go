@@ -93,7 +93,7 @@ func newLimitedForm(limit int) *limitedForm {
 			sigma.Equation{Image: d, Terms: terms{{Scalar: 5 + i, Element: numberG}, {Scalar: 5 + n + i, Element: numberH}}},
 			sigma.Equation{Image: d, Terms: terms{{Scalar: 5 + i, Element: d}, {Scalar: 5 + 2*n + i, Element: numberH}}})
 	}
-	s := sigma.NewStatement(5+3*n, numberNonceCommit+1+committed, fixed, equations...)
+	s := sigma.NewStatement(5+3*n, numberNonceCommit+1+committed, equations...)
 	if committed > 0 {
 		sum := []sigma.Multiple{{Factor: p256.ScalarOf(1).Neg(), Element: numberNonceCommit}}
 		for i, base := range all {
@@ -163,7 +163,7 @@ func (c *Credential) presentLimited(f *limitedForm, t *TagBase, session []byte, 
 			p.bits = append(p.bits, affine(mulG(b).Add(mulH(s))))
 		}
 	}
-	p.proof = *f.statement.Prove(rand, session, p.elements(&v, &c.x1, t), witness)
+	p.proof = *f.statement.Prove(rand, session, p.elements(&v, &c.x1, t), generators(), witness)
 	return p
 }
 

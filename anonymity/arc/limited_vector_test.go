@@ -105,7 +105,7 @@ func lieLimited(key *PrivateKey, c *Credential, t *TagBase, rc RequestContext, f
 		panic(err)
 	}
 	witness := append([]p256.Scalar{l.m1, l.z, l.minusR, l.nonce, l.nonceBlinding}, append(l.b, append(l.s, l.s2...)...)...)
-	l.p.proof = *f.statement.Prove(rand, session, elements, witness)
+	l.p.proof = *f.statement.Prove(rand, session, elements, generators(), witness)
 	return &l.p
 }
 
@@ -281,7 +281,7 @@ func TestLimitedVectors(t *testing.T) {
 			return "", err
 		}
 		proof := p.proof
-		if n := f.statement.VerifyBatchable(limitedSession(v.Limit, Binding(v.Binding)), e, &proof); n >= 0 {
+		if n := f.statement.VerifyBatchable(limitedSession(v.Limit, Binding(v.Binding)), e, generators(), &proof); n >= 0 {
 			check = checks[n]
 		}
 		return check, verifier.VerifyLimited(LimitedItem{base, Binding(v.Binding), p}, v.Limit)

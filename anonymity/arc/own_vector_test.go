@@ -161,7 +161,7 @@ func lieAbout(key *PrivateKey, c *Credential, base *TagBase, rc RequestContext, 
 	if err != nil {
 		panic(err)
 	}
-	p.proof = *presentationStatement.Prove(rand, presentationSession(b), e, witness)
+	p.proof = *presentationStatement.Prove(rand, presentationSession(b), e, generators(), witness)
 	return p
 }
 
@@ -206,7 +206,7 @@ func TestOwnVectors(t *testing.T) {
 		if err != nil {
 			return -1, err
 		}
-		return presentationStatement.VerifyBatchable(presentationSession(item.Binding), e, &p.proof), verifier.Verify(item)
+		return presentationStatement.VerifyBatchable(presentationSession(item.Binding), e, generators(), &p.proof), verifier.Verify(item)
 	}
 	if _, err := verify(v.Presentation); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,8 @@
 package arc
 
 import (
+	"maps"
+
 	"github.com/starling-agg/starling/anonymity/arc/internal/sigma"
 	"github.com/starling-agg/starling/anonymity/internal/derand"
 	"github.com/starling-agg/starling/anonymity/internal/p256"
@@ -29,7 +31,7 @@ const (
 
 // presentationStatement has the scalars m1, z, -r. It is the draft's without the nonce, of
 // which all that is left is 0.
-var presentationStatement = sigma.NewStatement(3, presentationElements, fixed,
+var presentationStatement = sigma.NewStatement(3, presentationElements,
 	// m1Commit = m1 U + z H
 	sigma.Equation{Image: numberM1Commit, Terms: []sigma.Term{{Scalar: 0, Element: numberU}, {Scalar: 1, Element: numberH}}},
 	// V = z X1 - r G
@@ -85,8 +87,13 @@ func (c *Credential) PresentDerandomized(t *TagBase, b Binding, rand derand.Rand
 		m1Commit:     affine(p256.Mul(c.m1, u).Add(mulH(z))),
 		tag:          affine(p256.Mul(c.m1.Invert(), t.t.Point())),
 	}
-	v := affine(p256.Mul(z, c.x1.Point()).Sub(rG))
-	p.proof = *presentationStatement.Prove(source, presentationSession(b), p.elements(&v, &c.x1, t), []p256.Scalar{c.m1, z, r.Neg()})
+	v := affine(often.mul(z, c.x1).Sub(rG))
+	bases := generators()
+	if f := often.of(c.x1); f != nil {
+		bases = maps.Clone(bases)
+		bases[numberX1] = base(f)
+	}
+	p.proof = *presentationStatement.Prove(source, presentationSession(b), p.elements(&v, &c.x1, t), bases, []p256.Scalar{c.m1, z, r.Neg()})
 	return p
 }
 

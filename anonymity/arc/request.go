@@ -14,7 +14,7 @@ const (
 
 // requestStatement: m1Enc = m1 G + r1 H, m2Enc = m2 G + r2 H. The scalars are m1, m2, r1,
 // r2; the elements G, H, m1Enc, m2Enc.
-var requestStatement = sigma.NewStatement(4, 4, fixed,
+var requestStatement = sigma.NewStatement(4, 4,
 	sigma.Equation{Image: 2, Terms: []sigma.Term{{Scalar: 0, Element: 0}, {Scalar: 2, Element: 1}}},
 	sigma.Equation{Image: 3, Terms: []sigma.Term{{Scalar: 1, Element: 0}, {Scalar: 3, Element: 1}}},
 )
@@ -52,7 +52,7 @@ func NewPendingDerandomized(c RequestContext, r derand.Rand) *Pending {
 	p := &Pending{m1: p256.RandomScalar(rand), m2: c.m2(), r1: p256.RandomScalar(rand), r2: p256.RandomScalar(rand)}
 	p.request.m1Enc = affine(mulG(p.m1).Add(mulH(p.r1)))
 	p.request.m2Enc = affine(mulG(p.m2).Add(mulH(p.r2)))
-	p.request.proof = *requestStatement.Prove(rand, requestSession, p.request.elements(), []p256.Scalar{p.m1, p.m2, p.r1, p.r2})
+	p.request.proof = *requestStatement.Prove(rand, requestSession, p.request.elements(), generators(), []p256.Scalar{p.m1, p.m2, p.r1, p.r2})
 	return p
 }
 

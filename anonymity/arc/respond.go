@@ -1,6 +1,8 @@
 package arc
 
 import (
+	"maps"
+
 	"github.com/starling-agg/starling/anonymity/arc/internal/sigma"
 	"github.com/starling-agg/starling/anonymity/internal/derand"
 	"github.com/starling-agg/starling/anonymity/internal/p256"
@@ -11,7 +13,7 @@ const ResponseSize = 6*p256.ElementSize + 8*p256.ScalarSize
 
 // responseStatement has the scalars x0, x1, x2, x0Blinding, b, t1 = b x1, t2 = b x2, and
 // the elements G, H, m1Enc, m2Enc, U, encUPrime, X0, X1, X2, X0Aux, X1Aux, X2Aux, HAux.
-var responseStatement = sigma.NewStatement(7, 13, fixed,
+var responseStatement = sigma.NewStatement(7, 13,
 	// X0 = x0 G + x0Blinding H; X1 = x1 H; X2 = x2 H
 	sigma.Equation{Image: 6, Terms: []sigma.Term{{Scalar: 0, Element: 0}, {Scalar: 3, Element: 1}}},
 	sigma.Equation{Image: 7, Terms: []sigma.Term{{Scalar: 1, Element: 1}}},
@@ -29,6 +31,25 @@ var responseStatement = sigma.NewStatement(7, 13, fixed,
 	// encUPrime = b X0 + t1 m1Enc + t2 m2Enc
 	sigma.Equation{Image: 5, Terms: []sigma.Term{{Scalar: 4, Element: 6}, {Scalar: 5, Element: 2}, {Scalar: 6, Element: 3}}},
 )
+
+// Numbers of the elements of responseStatement that are multiplied faster than others,
+// beside those of the generators.
+const (
+	numberX0   = 6
+	numberHAux = 12
+)
+
+// bases are the generators, and the elements of a key that is used often, in a map of the
+// caller's own.
+func (k *PublicKey) bases() sigma.Bases {
+	all := maps.Clone(generators())
+	for i, e := range []p256.Element{k.x0, k.x1, k.x2} {
+		if f := often.of(e); f != nil {
+			all[numberX0+i] = base(f)
+		}
+	}
+	return all
+}
 
 var responseSession = []byte(suite + "CredentialResponse")
 
@@ -58,7 +79,7 @@ func (k *PrivateKey) Respond(q *CredentialRequest) (*CredentialResponse, error) 
 // The proof of the request is public, and verified in variable time; what follows takes
 // constant time, and nothing of the key or of b leaks.
 func (k *PrivateKey) RespondDerandomized(q *CredentialRequest, rand derand.Rand) (*CredentialResponse, error) {
-	if !requestStatement.VerifyCompact(requestSession, q.elements(), &q.proof) {
+	if !requestStatement.VerifyCompact(requestSession, q.elements(), generators(), &q.proof) {
 		return nil, &Refusal{"credential request", "proof", ErrProof}
 	}
 	source := rand.Reader()
@@ -66,13 +87,16 @@ func (k *PrivateKey) RespondDerandomized(q *CredentialRequest, rand derand.Rand)
 	t1, t2 := b.Mul(k.x1), b.Mul(k.x2)
 	r := &CredentialResponse{
 		u:         affine(mulG(b)),
-		encUPrime: affine(p256.Mul(b, k.public.x0.Point()).Add(p256.Mul(t1, q.m1Enc.Point())).Add(p256.Mul(t2, q.m2Enc.Point()))),
+		encUPrime: affine(often.mul(b, k.public.x0).Add(p256.Mul(t1, q.m1Enc.Point())).Add(p256.Mul(t2, q.m2Enc.Point()))),
 		x0Aux:     elementH(b.Mul(k.blinding)),
 		x1Aux:     elementH(t1),
 		x2Aux:     elementH(t2),
 		hAux:      elementH(b),
 	}
-	r.proof = *responseStatement.Prove(source, responseSession, r.elements(&k.public, q),
+	// HAux is b H, so that its multiples are H's.
+	bases := k.public.bases()
+	bases[numberHAux] = sigma.Base{Secret: func(x p256.Scalar) (p256.Element, bool) { return fixedH().Mul(x.Mul(b)) }}
+	r.proof = *responseStatement.Prove(source, responseSession, r.elements(&k.public, q), bases,
 		[]p256.Scalar{k.x0, k.x1, k.x2, k.blinding, b, t1, t2})
 	return r, nil
 }

@@ -35,8 +35,13 @@ func elementH(k p256.Scalar) p256.Element {
 	return e
 }
 
-// fixed are the multipliers of G and H, which are the first elements of all statements.
-var fixed = map[int]sigma.Multiplier{
-	0: func(k p256.Scalar) (p256.Element, bool) { return p256.MulBase(k).Element() },
-	1: func(k p256.Scalar) (p256.Element, bool) { return fixedH().Mul(k) },
-}
+// generators are G and H, which are the first elements of all statements.
+var generators = sync.OnceValue(func() sigma.Bases {
+	return sigma.Bases{
+		numberG: {Secret: func(k p256.Scalar) (p256.Element, bool) { return p256.MulBase(k).Element() }, Public: p256.NewFixed(p256.Generator())},
+		numberH: base(fixedH()),
+	}
+})
+
+// base is an element of which there are multiples.
+func base(f *p256.Fixed) sigma.Base { return sigma.Base{Secret: f.Mul, Public: f} }

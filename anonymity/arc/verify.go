@@ -55,7 +55,7 @@ func (v *Verifier) Verify(i Item) error {
 		return err
 	}
 	proof := i.Presentation.proof // a copy, which gets its challenge
-	if presentationStatement.VerifyBatchable(presentationSession(i.Binding), elements, &proof) >= 0 {
+	if presentationStatement.VerifyBatchable(presentationSession(i.Binding), elements, generators(), &proof) >= 0 {
 		return plain.refusal()
 	}
 	return nil

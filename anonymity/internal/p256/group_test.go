@@ -273,6 +273,16 @@ func TestFixedAgainstMul(t *testing.T) {
 			if ok != wantOK || ok && !got.Equal(&want) {
 				t.Fatalf("%x times a point is %x, not %x", a, got.Append(nil), want.Append(nil))
 			}
+			// Added to itself, to its opposite and to nothing.
+			twice, minus, none := new(Sum), new(Sum), new(Sum)
+			f.VartimeAdd(none, k)
+			f.VartimeAdd(twice, k)
+			f.VartimeAdd(twice, k)
+			f.VartimeAdd(minus, k.Neg())
+			f.VartimeAdd(minus, k)
+			if !bytes.Equal(none.bytes(), sumOf(t, []Scalar{k}, []Element{e})) || !bytes.Equal(twice.bytes(), sumOf(t, []Scalar{k, k}, []Element{e, e})) || !minus.IsIdentity() {
+				t.Fatalf("%x times a point is added as %x", a, none.bytes())
+			}
 		}
 		for n := range uint64(70) { // every digit, and the carries
 			got, _ := f.Mul(ScalarOf(n))

@@ -9,12 +9,20 @@ type Sum struct{ x, y, z fe }
 // public data alone, never for a secret scalar or a point that is one.
 //
 // Few terms share their doublings, each with a table of its odd multiples (Straus); many
-// are sorted by their digits first (Pippenger).
+// are sorted by their digits first (Pippenger). One alone is left to nistec where that is
+// assembly.
 func VartimeProduct(k []Scalar, e []Element) *Sum {
 	if len(k) != len(e) {
 		panic("p256: internal error: as many scalars as elements make a product")
 	}
-	if len(k) < sortedTerms {
+	switch {
+	case len(k) == 1 && assembled:
+		product, ok := Mul(k[0], e[0].Point()).Element()
+		if !ok {
+			return new(Sum)
+		}
+		return &Sum{product.x, product.y, feOne}
+	case len(k) < sortedTerms:
 		return straus(k, e)
 	}
 	return pippenger(k, e)
@@ -25,6 +33,9 @@ const sortedTerms = 96
 
 // IsIdentity reports whether s is the identity.
 func (s *Sum) IsIdentity() bool { return s.z == fe{} }
+
+// Add adds t to s.
+func (s *Sum) Add(t *Sum) { s.add(t) }
 
 // AddElement returns s + e.
 func (s *Sum) AddElement(e *Element) *Sum {

@@ -73,32 +73,41 @@ func (x Scalar) Neg() Scalar { return Scalar{}.Sub(x) }
 // montgomery returns x*y/2^256. One of the two may be any number of four limbs, the other
 // is below n.
 func montgomery(x, y *[4]uint64) Scalar {
-	var t [5]uint64
+	var t0, t1, t2, t3, t4, top, c uint64
 	for i := range 4 {
-		var c, top, hi, lo, k uint64
-		for j := range 4 {
-			hi, lo = bits.Mul64(x[i], y[j])
-			lo, k = bits.Add64(lo, c, 0)
-			hi += k
-			t[j], k = bits.Add64(t[j], lo, 0)
-			c = hi + k
-		}
-		t[4], top = bits.Add64(t[4], c, 0)
-		m := t[0] * orderInverse
-		hi, lo = bits.Mul64(m, order[0])
-		_, k = bits.Add64(t[0], lo, 0)
-		c = hi + k
-		for j := 1; j < 4; j++ {
-			hi, lo = bits.Mul64(m, order[j])
-			lo, k = bits.Add64(lo, c, 0)
-			hi += k
-			t[j-1], k = bits.Add64(t[j], lo, 0)
-			c = hi + k
-		}
-		t[3], k = bits.Add64(t[4], c, 0)
-		t[4] = top + k
+		h0, l0 := bits.Mul64(x[i], y[0])
+		h1, l1 := bits.Mul64(x[i], y[1])
+		h2, l2 := bits.Mul64(x[i], y[2])
+		h3, l3 := bits.Mul64(x[i], y[3])
+		t0, c = bits.Add64(t0, l0, 0)
+		t1, c = bits.Add64(t1, l1, c)
+		t2, c = bits.Add64(t2, l2, c)
+		t3, c = bits.Add64(t3, l3, c)
+		t4, top = bits.Add64(t4, 0, c)
+		t1, c = bits.Add64(t1, h0, 0)
+		t2, c = bits.Add64(t2, h1, c)
+		t3, c = bits.Add64(t3, h2, c)
+		t4, c = bits.Add64(t4, h3, c)
+		top += c
+		// m n more makes the lowest limb 0, and it goes.
+		m := t0 * orderInverse
+		h0, l0 = bits.Mul64(m, order[0])
+		h1, l1 = bits.Mul64(m, order[1])
+		h2, l2 = bits.Mul64(m, order[2])
+		h3, l3 = bits.Mul64(m, order[3])
+		_, c = bits.Add64(t0, l0, 0)
+		t0, c = bits.Add64(t1, l1, c)
+		t1, c = bits.Add64(t2, l2, c)
+		t2, c = bits.Add64(t3, l3, c)
+		t3, c = bits.Add64(t4, 0, c)
+		t4 = top + c
+		t0, c = bits.Add64(t0, h0, 0)
+		t1, c = bits.Add64(t1, h1, c)
+		t2, c = bits.Add64(t2, h2, c)
+		t3, c = bits.Add64(t3, h3, c)
+		t4 += c
 	}
-	return reduceScalar([4]uint64(t[:4]), t[4])
+	return reduceScalar([4]uint64{t0, t1, t2, t3}, t4)
 }
 
 // Mul returns x * y.
@@ -109,17 +118,23 @@ func (x Scalar) Mul(y Scalar) Scalar {
 
 // Invert returns 1/x, and 0 for 0: x^(n-2).
 func (x Scalar) Invert() Scalar {
-	// n-2 is public, so its bits may choose; the base is in Montgomery form.
-	base := montgomery(&x.limbs, &orderRR)
-	z := base
-	for i := 254; i >= 0; i-- {
-		z = montgomery(&z.limbs, &z.limbs)
-		exponent := order[i/64]
-		if i < 64 {
-			exponent -= 2
+	// n-2 is public, so its digits may choose; powers are in Montgomery form, of 0 to 15.
+	const width = 4
+	var powers [1 << width]Scalar
+	powers[0] = montgomery(&orderRR, &[4]uint64{1})
+	powers[1] = montgomery(&x.limbs, &orderRR)
+	for i := 2; i < len(powers); i++ {
+		powers[i] = montgomery(&powers[i-1].limbs, &powers[1].limbs)
+	}
+	exponent := order
+	exponent[0] -= 2
+	z := powers[0]
+	for i := 256 - width; i >= 0; i -= width {
+		for range width {
+			z = montgomery(&z.limbs, &z.limbs)
 		}
-		if exponent>>(i%64)&1 == 1 {
-			z = montgomery(&z.limbs, &base.limbs)
+		if d := exponent[i/64] >> (i % 64) & (1<<width - 1); d != 0 {
+			z = montgomery(&z.limbs, &powers[d].limbs)
 		}
 	}
 	return montgomery(&z.limbs, &[4]uint64{1})

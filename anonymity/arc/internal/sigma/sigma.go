@@ -33,13 +33,20 @@ type Statement struct {
 	relations         [][]Multiple
 	// label is the encoding of the equations.
 	label []byte
-	// fixed multiplies elements that are the same in all proofs, by their numbers.
-	fixed map[int]Multiplier
 }
 
-// A Multiplier returns a secret scalar times one element, in constant time, and false if
-// that is the identity.
-type Multiplier func(p256.Scalar) (p256.Element, bool)
+// A Base is an element of a proof that is multiplied faster than others, because it is the
+// same in many proofs, or the prover knows more of it.
+type Base struct {
+	// Secret returns a secret scalar times the element, in constant time, and false if that
+	// is the identity. Nil: as any element.
+	Secret func(p256.Scalar) (p256.Element, bool)
+	// Public has the element's multiples for public scalars. Nil: as any element.
+	Public *p256.Fixed
+}
+
+// Bases are those of a proof, by the numbers of the elements.
+type Bases map[int]Base
 
 // An Equation says that the element of number Image is the sum of its terms.
 type Equation struct {
@@ -57,9 +64,9 @@ type Multiple struct {
 }
 
 // NewStatement returns the statement of some equations over numbers of scalars and
-// elements, with a fast way to multiply those elements that are the same in all proofs.
-func NewStatement(scalars, elements int, fixed map[int]Multiplier, equations ...Equation) *Statement {
-	s := &Statement{scalars: scalars, elements: elements, equations: equations, fixed: fixed}
+// elements.
+func NewStatement(scalars, elements int, equations ...Equation) *Statement {
+	s := &Statement{scalars: scalars, elements: elements, equations: equations}
 	word := func(n int) { s.label = binary.LittleEndian.AppendUint32(s.label, uint32(n)) }
 	word(len(equations))
 	for _, q := range equations {
@@ -138,7 +145,7 @@ type Proof struct {
 //
 // Constant time; what leaks is whether a commitment, or a part of one, is the identity,
 // which has probability 2^-256 and is then drawn again.
-func (s *Statement) Prove(rand io.Reader, session []byte, elements []p256.Element, witness []p256.Scalar) *Proof {
+func (s *Statement) Prove(rand io.Reader, session []byte, elements []p256.Element, bases Bases, witness []p256.Scalar) *Proof {
 	if len(witness) != s.scalars || len(elements) != s.elements {
 		panic("sigma: internal error: a statement has other numbers of scalars or elements")
 	}
@@ -149,7 +156,7 @@ func (s *Statement) Prove(rand io.Reader, session []byte, elements []p256.Elemen
 		for i := range secrets {
 			secrets[i] = p256.WideScalar(rand)
 		}
-		p.Commitments = s.commit(elements, points, secrets)
+		p.Commitments = s.commit(elements, points, bases, secrets)
 	}
 	p.Challenge = s.Challenge(session, elements, p.Commitments)
 	for i, k := range secrets {
@@ -160,14 +167,14 @@ func (s *Statement) Prove(rand io.Reader, session []byte, elements []p256.Elemen
 
 // commit puts secrets into the equations, in constant time, and returns nil if one comes
 // to the identity. Points are the elements as far as they are used, made once.
-func (s *Statement) commit(elements []p256.Element, points []*p256.Point, secrets []p256.Scalar) []p256.Element {
+func (s *Statement) commit(elements []p256.Element, points []*p256.Point, bases Bases, secrets []p256.Scalar) []p256.Element {
 	commitments := make([]p256.Element, len(s.equations))
 	for i, q := range s.equations {
 		var sum *p256.Point
 		ok := true
 		for _, t := range q.Terms {
 			var product *p256.Point
-			if multiply := s.fixed[t.Element]; multiply != nil {
+			if multiply := bases[t.Element].Secret; multiply != nil {
 				if commitments[i], ok = multiply(secrets[t.Scalar]); !ok || len(q.Terms) == 1 {
 					break
 				}
@@ -197,17 +204,13 @@ func (s *Statement) commit(elements []p256.Element, points []*p256.Point, secret
 // VerifyCompact reports whether challenge and responses of a proof about elements hold: it
 // computes the commitments of which they are. Its time depends on all of them, which are
 // public.
-func (s *Statement) VerifyCompact(session []byte, elements []p256.Element, p *Proof) bool {
+func (s *Statement) VerifyCompact(session []byte, elements []p256.Element, bases Bases, p *Proof) bool {
 	for _, r := range s.relations {
 		if !relate(r, elements).IsIdentity() {
 			return false
 		}
 	}
-	sums := make([]*p256.Sum, len(s.equations))
-	for i := range s.equations {
-		sums[i] = s.difference(i, elements, p)
-	}
-	commitments, ok := p256.VartimeElements(sums)
+	commitments, ok := p256.VartimeElements(s.differences(elements, bases, p))
 	if !ok {
 		return false
 	}
@@ -217,11 +220,11 @@ func (s *Statement) VerifyCompact(session []byte, elements []p256.Element, p *Pr
 // VerifyBatchable looks whether commitments and responses of a proof about elements hold,
 // each equation by itself and then each relation, and returns the number of the first that
 // does not, from 0 on, or -1 if all do. Its time depends on all of them, which are public.
-func (s *Statement) VerifyBatchable(session []byte, elements []p256.Element, p *Proof) int {
+func (s *Statement) VerifyBatchable(session []byte, elements []p256.Element, bases Bases, p *Proof) int {
 	p.Challenge = s.Challenge(session, elements, p.Commitments)
-	for i := range s.equations {
+	for i, sum := range s.differences(elements, bases, p) {
 		minus := p.Commitments[i].Neg()
-		if !s.difference(i, elements, p).AddElement(&minus).IsIdentity() {
+		if !sum.AddElement(&minus).IsIdentity() {
 			return i
 		}
 	}
@@ -242,17 +245,41 @@ func relate(r []Multiple, elements []p256.Element) *p256.Sum {
 	return p256.VartimeProduct(k, e)
 }
 
-// difference is what equation i makes of the responses, less the challenge times its
-// image: the commitment, if the proof holds.
-func (s *Statement) difference(i int, elements []p256.Element, p *Proof) *p256.Sum {
-	q := s.equations[i]
-	k := make([]p256.Scalar, 0, len(q.Terms)+1)
-	e := make([]p256.Element, 0, len(q.Terms)+1)
-	for _, t := range q.Terms {
-		k = append(k, p.Responses[t.Scalar])
-		e = append(e, elements[t.Element])
+// differences are what each equation makes of the responses, less the challenge times its
+// image: the commitments, if the proof holds.
+func (s *Statement) differences(elements []p256.Element, bases Bases, p *Proof) []*p256.Sum {
+	minus := p.Challenge.Neg()
+	// images are those that were multiplied by themselves, for several equations have one.
+	images := make(map[int]*p256.Sum)
+	sums := make([]*p256.Sum, len(s.equations))
+	for i, q := range s.equations {
+		sum := new(p256.Sum)
+		var k []p256.Scalar
+		var e []p256.Element
+		add := func(number int, x p256.Scalar) {
+			if table := bases[number].Public; table != nil {
+				table.VartimeAdd(sum, x)
+				return
+			}
+			k, e = append(k, x), append(e, elements[number])
+		}
+		for _, t := range q.Terms {
+			add(t.Element, p.Responses[t.Scalar])
+		}
+		others := len(k)
+		add(q.Image, minus)
+		switch {
+		case others > 0:
+			sum.Add(p256.VartimeProduct(k, e))
+		case len(k) > 0:
+			if images[q.Image] == nil {
+				images[q.Image] = p256.VartimeProduct(k, e)
+			}
+			sum.Add(images[q.Image])
+		}
+		sums[i] = sum
 	}
-	return p256.VartimeProduct(append(k, p.Challenge.Neg()), append(e, elements[q.Image]))
+	return sums
 }
 
 // A Batch gathers the equations and relations of many proofs of one statement, each times a

@@ -10,14 +10,14 @@ import (
 // its proof holds, is never a key of the table of elements.
 func TestBatchLooksUpSharedElementsOnly(t *testing.T) {
 	const numberG, numberImage = 0, 1
-	s := NewStatement(1, 2, nil, Equation{Image: numberImage, Terms: []Term{{Scalar: 0, Element: numberG}}})
+	s := NewStatement(1, 2, Equation{Image: numberImage, Terms: []Term{{Scalar: 0, Element: numberG}}})
 	b := s.NewBatch(numberG)
 	stream := constant(7)
 	for secret := range uint64(3) {
 		k := p256.ScalarOf(secret + 5)
 		image, _ := p256.MulBase(k).Element()
 		elements := []p256.Element{p256.Generator(), image}
-		b.Add(elements, s.Prove(stream, []byte("a session"), elements, []p256.Scalar{k}), []p256.Scalar{p256.ScalarOf(secret + 2)})
+		b.Add(elements, s.Prove(stream, []byte("a session"), elements, nil, []p256.Scalar{k}), []p256.Scalar{p256.ScalarOf(secret + 2)})
 		if _, ok := b.places[image]; ok {
 			t.Error("an element that is not shared was looked up")
 		}
@@ -36,7 +36,7 @@ func TestBatchLooksUpSharedElementsOnly(t *testing.T) {
 // both, and by nothing else.
 func TestRelationsNeedTheirOwnFactors(t *testing.T) {
 	const numberG, numberImage, numberOther = 0, 1, 2
-	s := NewStatement(1, 3, nil, Equation{Image: numberImage, Terms: []Term{{Scalar: 0, Element: numberG}}})
+	s := NewStatement(1, 3, Equation{Image: numberImage, Terms: []Term{{Scalar: 0, Element: numberG}}})
 	one := p256.ScalarOf(1)
 	s.Relate(Multiple{one, numberOther}, Multiple{one.Neg(), numberImage})
 	element := func(k uint64) p256.Element {
@@ -68,7 +68,7 @@ func TestRelationsNeedTheirOwnFactors(t *testing.T) {
 		t.Error("a relation that does not hold is taken")
 	}
 	elements, p := prove(9)
-	if n := s.VerifyBatchable(nil, elements, p); n != 0 {
+	if n := s.VerifyBatchable(nil, elements, nil, p); n != 0 {
 		t.Errorf("check %d fails first, and not the equation", n)
 	}
 	// The relation alone is off: its number is behind those of the equations.
@@ -76,7 +76,7 @@ func TestRelationsNeedTheirOwnFactors(t *testing.T) {
 	elements[numberOther] = element(k + 1)
 	p.Challenge = s.Challenge(nil, elements, p.Commitments)
 	p.Responses[0] = p256.ScalarOf(secret).Add(p256.ScalarOf(k).Mul(p.Challenge))
-	if n := s.VerifyBatchable(nil, elements, p); n != 1 || s.VerifyCompact(nil, elements, p) {
+	if n := s.VerifyBatchable(nil, elements, nil, p); n != 1 || s.VerifyCompact(nil, elements, nil, p) {
 		t.Errorf("check %d fails first, and not the relation, or the compact proof holds", n)
 	}
 	defer func() {
