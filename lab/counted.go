@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -33,10 +32,6 @@ const (
 	enrolling = "enrol"
 	// visiting is how many devices are at the attester at one time: fewer than it works on.
 	visiting = 48
-	// slack is by how much the time of visits is longer than the arithmetic of them takes,
-	// and beginning is added for the start of all parties.
-	slack     = 2
-	beginning = 7 * time.Second
 	// An epoch of a lab lasts from an hour to two days, so that one begins when the lab wants
 	// it to: epochs are counted from 1970.
 	shortEpoch, longEpoch = 3600, 2 * 86400
@@ -65,9 +60,8 @@ type counting struct {
 	visited  time.Duration // what enrolments and visits took
 }
 
-// newCounting finds free ports, and when the epoch is to begin: once all devices have
-// visited, by what one visit costs here.
-func newCounting(devices, rounds int, precision time.Duration) (c *counting, err error) {
+// newCounting finds free ports, and when the epoch is to begin: after a time.
+func newCounting(devices int, after, precision time.Duration) (c *counting, err error) {
 	c = &counting{devices: devices}
 	if c.attester, err = deploy.LoopbackParty(); err != nil {
 		return nil, err
@@ -76,12 +70,7 @@ func newCounting(devices, rounds int, precision time.Duration) (c *counting, err
 		c.attester.Close()
 		return nil, err
 	}
-	each, err := visitCost(rounds)
-	if err != nil {
-		return nil, errors.Join(err, c.close())
-	}
-	wanted := time.Now().Add(beginning + time.Duration(slack*float64(each)*float64(devices)/float64(runtime.GOMAXPROCS(0))))
-	c.begin, c.length = epochFrom(wanted, precision)
+	c.begin, c.length = epochFrom(time.Now().Add(after), precision)
 	return c, nil
 }
 
@@ -93,34 +82,6 @@ func (c *counting) close() error {
 		return c.closing()
 	}
 	return nil
-}
-
-// visitCost is what the arithmetic of a visit takes, on the device, at both issuers and at the
-// gateway, for tokens of all rounds.
-func visitCost(rounds int) (time.Duration, error) {
-	k, tokens := arc.GenerateKey(), voprf.GenerateKey()
-	const n = 8
-	begin := time.Now()
-	for range n {
-		p := arc.NewPending(arc.NewRequestContext(arc.Leader, [32]byte{}, 0, k.PublicKey().ID()))
-		response, err := k.Respond(p.Request())
-		if err == nil {
-			_, err = p.Finalize(k.PublicKey(), response)
-		}
-		for range (rounds + 1) / 2 { // as all of it is taken twice, for two issuers and one gateway
-			q := voprf.NewTokenRequest(voprf.Round{})
-			if e, failed := tokens.Issue(q.Request()); failed == nil {
-				_, failed = q.Finalize(tokens.PublicKey(), e)
-				err = errors.Join(err, failed)
-			} else {
-				err = failed
-			}
-		}
-		if err != nil {
-			return 0, fmt.Errorf("lab: %w", err)
-		}
-	}
-	return 2 * time.Since(begin) / n, nil
 }
 
 // epochFrom is the first start of an epoch from a time on, and the length of epochs that
@@ -225,6 +186,9 @@ func (f *frame) follow(ctx context.Context) error {
 		if err == nil && len(coming) == 0 {
 			err = errors.New("the log holds no manifest of an epoch that has not begun")
 		}
+		if err != nil && !time.Now().Before(c.begin) {
+			err = &lateError{cause: err}
+		}
 		if err == nil {
 			c.manifest = coming[0]
 		}
@@ -261,8 +225,8 @@ func (c *counting) heard(ctx context.Context, have func() error) error {
 		if err == nil {
 			err = have()
 		}
-		if err == nil {
-			return nil
+		if late := new(lateError); err == nil || errors.As(err, &late) {
+			return err
 		}
 		select {
 		case <-t.C:
@@ -272,9 +236,17 @@ func (c *counting) heard(ctx context.Context, have func() error) error {
 	}
 }
 
-// enrol has every device enrol with its code and visit for its credentials, before the epoch
-// begins; then the three who count say how many there are.
+// enrol has every device visit, and waits until it is known how many did.
 func (f *frame) enrol(ctx context.Context) error {
+	if err := f.visits(ctx); err != nil {
+		return err
+	}
+	return f.opened(ctx)
+}
+
+// visits has every device enrol with its code and visit for its credentials. They must be done
+// before the epoch begins; it fails with *[lateError].
+func (f *frame) visits(ctx context.Context) error {
 	c := f.counting
 	c.wallets = make([]*credentials.Wallet, c.devices)
 	var done atomic.Uint64
@@ -289,9 +261,6 @@ func (f *frame) enrol(ctx context.Context) error {
 		if err == nil {
 			err = w.Visit(ctx, c.manifest)
 		}
-		if errors.Is(err, credentials.ErrTooLate) {
-			err = fmt.Errorf("%w: this machine had less time for visits than it was thought to need; run the lab again, with fewer devices", err)
-		}
 		if err != nil {
 			return fmt.Errorf("device %d: %w", i, err)
 		}
@@ -299,12 +268,11 @@ func (f *frame) enrol(ctx context.Context) error {
 		done.Add(1)
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	stop()
 	c.visited = time.Since(begin)
-	return f.opened(ctx)
+	if err != nil && ctx.Err() == nil && !time.Now().Before(c.begin) {
+		err = &lateError{done.Load(), c.visited, err}
+	}
+	return err
 }
 
 // opened waits until the epoch has begun and everybody knows of how many devices it is.

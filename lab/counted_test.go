@@ -32,7 +32,7 @@ func TestCounted(t *testing.T) {
 	if r.Decisions != 1000 || r.Accepted != r.Sent || r.Sent == 0 || len(r.Rejected) != 0 {
 		t.Errorf("%d decisions, %d sent, %d accepted, %v", r.Decisions, r.Sent, r.Accepted, r.Rejected)
 	}
-	if steps[enrolling] != phases+1 {
+	if steps[rehearsing] != phases+2 || steps[enrolling] != phases+2 {
 		t.Errorf("steps %v", steps)
 	}
 	made, err := deploy.OpenRecipe(filepath.Join(keep, deploy.RecipeFile))

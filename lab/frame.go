@@ -162,6 +162,8 @@ type frame struct {
 	anchors   *signed.Anchors // that come with the devices' software
 	front     *deploy.Front   // relay and gateway, where there are any
 	counting  *counting       // nil where the recipe counts no devices
+	tempo     tempo           // where it does
+	again     int             // epochs that began too early
 	addresses *deploy.Addresses
 	via       *ohttp.Transport // of all devices
 	phase     int
@@ -189,23 +191,38 @@ func play[R any](ctx context.Context, o Frame, s scenario[R]) (*R, error) {
 	if err := writable(o.Out); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOut, err)
 	}
+	f := newFrame(o)
+	run := f.run
+	if o.counted > 0 {
+		run = f.counted
+	}
+	if err := run(ctx, s.pose, acts(f, s)...); err != nil {
+		return nil, err
+	}
+	return s.report(f), f.unwritten
+}
+
+func newFrame(o Frame) *frame {
 	begun := time.Now()
-	f := &frame{o: o, begun: begun, asked: begun.Add(-o.Precision - settled), rejected: map[string]uint64{}, seconds: map[string]float64{}}
-	acts := []act{
+	return &frame{o: o, begun: begun, asked: begun.Add(-o.Precision - settled), rejected: map[string]uint64{}, seconds: map[string]float64{}}
+}
+
+// acts are all of a lab after its start.
+func acts[R any](f *frame, s scenario[R]) []act {
+	all := []act{
 		{"upload", func(ctx context.Context) error { return s.answer(ctx, f) }},
 		{"verify", f.verify},
 		{"collect", func(ctx context.Context) error { return s.compare(ctx, f) }},
 		{"draw", func(context.Context) error { s.draw(f); return nil }},
 	}
-	if o.counted > 0 {
-		acts = append([]act{{enrolling, f.enrol}}, acts...)
+	if f.o.counted > 0 {
+		return append([]act{{enrolling, f.enrol}}, all...)
 	}
-	err := f.run(ctx, s.pose, acts...)
-	if err != nil {
-		return nil, err
-	}
-	return s.report(f), f.unwritten
+	return all
 }
+
+// starting is the step in which all parties start.
+const starting = "start"
 
 // An act is a step of a lab while the servers run.
 type act struct {
@@ -218,8 +235,11 @@ func (f *frame) run(ctx context.Context, pose poser, acts ...act) (err error) {
 	f.dir = f.o.Keep
 	if stopped := ctx; f.dir != "" && vacant(f.dir) {
 		defer func() { // half of a deployment is no use, and would be in the way of the next
-			if err != nil && stopped.Err() != nil {
+			switch late := new(lateError); {
+			case err != nil && stopped.Err() != nil:
 				err = errors.Join(fmt.Errorf("%w; %s was taken away again", err, f.dir), os.RemoveAll(f.dir))
+			case errors.As(err, &late):
+				err = errors.Join(err, os.RemoveAll(f.dir))
 			}
 		}()
 	}
@@ -236,7 +256,7 @@ func (f *frame) run(ctx context.Context, pose poser, acts ...act) (err error) {
 	f.http = &http.Client{Transport: transport, Timeout: time.Minute}
 
 	var stop func() error
-	if err := f.step("start", func() (err error) { stop, ctx, err = f.start(ctx, pose); return err }); err != nil {
+	if err := f.step(starting, func() (err error) { stop, ctx, err = f.start(ctx, pose); return err }); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
@@ -290,7 +310,7 @@ func (f *frame) start(ctx context.Context, pose poser) (stop func() error, _ con
 		}
 	}
 	if f.o.counted > 0 {
-		if f.counting, err = newCounting(f.o.counted, f.o.rounds, f.o.Precision); err != nil {
+		if f.counting, err = newCounting(f.o.counted, f.tempo.until(f.o.counted), f.o.Precision); err != nil {
 			return nil, ctx, err
 		}
 		f.front.Log, f.front.Devices = f.counting.watched.LogURL(), uint64(f.o.counted)

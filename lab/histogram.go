@@ -44,6 +44,8 @@ type Options struct {
 	// Credentials has the recipe count devices and stand in a transparency log: every device
 	// enrols at an attester, is given credentials by two issuers, and shows them. It needs a
 	// population. Rounds are 1 s then, if nothing else is said, and begin with a key epoch.
+	// It is for all devices or none: those that visited the attester only to send would tell
+	// it their coins, and a round of fewer than its dummies count on is held.
 	Credentials bool
 	// answer, if not nil, is what a device answers instead of the table's row, and seen
 	// gets what each collection returned.

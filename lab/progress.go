@@ -14,7 +14,7 @@ import (
 )
 
 // phases is how many steps a lab has, but for one whose recipe counts devices: that has
-// another ([enrolling]).
+// two more ([rehearsing], [enrolling]).
 const phases = 5
 
 // every is the time between two reports of progress.
@@ -23,7 +23,7 @@ const every = 200 * time.Millisecond
 // Progress is how far long work is.
 type Progress struct {
 	Phase, Phases int
-	Name          string // of the phase: start, enrol where devices are counted, upload, verify, collect, draw
+	Name          string // of the phase: rehearse and enrol where devices are counted, start, upload, verify, collect, draw
 	// Over: the phase has ended, and Took is how long it lasted.
 	Over bool
 	Took time.Duration
@@ -126,7 +126,7 @@ func (f *frame) verify(ctx context.Context) error {
 
 func (f *frame) phases() int {
 	if f.o.counted > 0 {
-		return phases + 1
+		return phases + 2
 	}
 	return phases
 }

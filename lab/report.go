@@ -130,8 +130,10 @@ func place(what, path string) string {
 // stepSeconds are the seconds of each step of a lab, in order.
 func stepSeconds(steps map[string]float64) string {
 	var each []string
-	for _, name := range []string{"start", "upload", "verify", "collect", "draw"} {
-		each = append(each, fmt.Sprintf("%s %.1f", name, steps[name]))
+	for _, name := range []string{rehearsing, starting, enrolling, "upload", "verify", "collect", "draw"} {
+		if s, ok := steps[name]; ok {
+			each = append(each, fmt.Sprintf("%s %.1f", name, s))
+		}
 	}
 	return strings.Join(each, ", ")
 }

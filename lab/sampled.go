@@ -102,7 +102,7 @@ func (p *population) promise(f *frame) {
 		s.resampled += fmt.Sprintf(", and %s of them, drawn by a fixed seed, once more", chart.Count(float64(more)))
 	}
 	if c := f.counting; c != nil {
-		s.Counted = &Counted{Leader: c.cohort.Leader, Helper: c.cohort.Helper, Attested: c.cohort.Attested, EnrolSeconds: c.visited.Seconds(),
+		s.Counted = &Counted{Leader: c.cohort.Leader, Helper: c.cohort.Helper, Attested: c.cohort.Attested, EnrolSeconds: c.visited.Seconds(), TooEarly: f.again,
 			Entries: c.book.Seen().Size, Witnesses: len(c.watched.Witnesses)}
 	}
 	p.found.Sampled = s
@@ -118,6 +118,9 @@ type Counted struct {
 	Attested uint64 `json:"attested"`
 	// EnrolSeconds is what enrolments and visits took, before the epoch began.
 	EnrolSeconds float64 `json:"enrol_seconds"`
+	// TooEarly is how many epochs began before all devices had visited, so that the lab began
+	// anew with a later one: the machine was slower than when that was chosen.
+	TooEarly int `json:"too_early,omitempty"`
 	// Admitted are requests, covers among them, that the gateway let into rounds, each by the one
 	// token of its device and round.
 	Admitted uint64 `json:"admitted"`
@@ -320,8 +323,12 @@ func (r *Report) writeSampled(w io.Writer, width int) {
 	}
 	item("sent", what+fmt.Sprintf("; %.0f microseconds each to decide and make a report, sent or not", s.MicrosecondsEach))
 	if c := s.Counted; c != nil {
-		item("credentials", fmt.Sprintf("%s devices enrolled and visited the attester in %.1f s; %s and %s have credentials of leader and helper; the gateway let %s requests in, each by a token", count(c.Attested),
-			c.EnrolSeconds, count(c.Leader), count(c.Helper), count(c.Admitted)))
+		text := fmt.Sprintf("%s devices enrolled and visited the attester in %.1f s; %s and %s have credentials of leader and helper; the gateway let %s requests in, each by a token", count(c.Attested),
+			c.EnrolSeconds, count(c.Leader), count(c.Helper), count(c.Admitted))
+		if c.TooEarly > 0 {
+			text += fmt.Sprintf("; %s an epoch began before all had visited, for the machine was slower than in the rehearsal, and all began anew with a later one", times(c.TooEarly))
+		}
+		item("credentials", text)
 	} else if !s.KnownSample {
 		item("credentials", "none: the recipe does not count devices (--credentials all has it do so)")
 	}

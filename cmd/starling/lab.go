@@ -10,6 +10,10 @@ import (
 	"github.com/starling-agg/starling/recipe"
 )
 
+// errSenders is why credentials are not for those devices alone that send.
+var errSenders = errors.New("--credentials: no \"senders\": devices that visit the attester only if they will send tell it their coins, and leader and helper " +
+	"hold a round for which fewer have credentials than its dummies count on, so every device visits, and makes what it would show, whatever its coin says")
+
 func labCommand() *command {
 	return &command{
 		name: "lab", args: "[--malicious N | --population N | --recipe NAME] [--keep DIR] [--out DIR] [--json]",
@@ -80,7 +84,11 @@ error of the running sums is printed beside its forecast.`,
 					Malicious: *malicious, Rows: *rows, Population: *population, Recipe: *question, Rounds: *rounds, KnownSample: *known,
 					Credentials: *credentials == "all",
 				}
-				if *credentials != "" && *credentials != "all" {
+				switch *credentials {
+				case "", "all":
+				case "senders":
+					return &failure{exitUsage, errSenders, "starling lab --population 6000 --sampling 0.5 --credentials all"}
+				default:
 					return usageOf("lab", fmt.Errorf("--credentials: no %q; want all", *credentials))
 				}
 				if *epsilon != "" {
