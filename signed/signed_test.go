@@ -242,6 +242,46 @@ func TestDelegation(t *testing.T) {
 	}
 }
 
+// TestVouchedAgain: that a delegation held before excuses no other one, and no other root.
+func TestVouchedAgain(t *testing.T) {
+	root, other := Generate(), Generate()
+	for range 2 * maxWords {
+		d, err := Delegate(root, Generate().Public(), begin, day(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := d.Verify(root.Public()); err != nil || !vouched.has(&d) {
+				t.Fatal(err)
+			}
+		}
+		if err := d.Verify(other.Public()); !errors.Is(err, ErrSignature) {
+			t.Fatalf("another root: %v", err)
+		}
+	}
+	if n := len(vouched.held); n > maxWords {
+		t.Errorf("%d are remembered", n)
+	}
+	d, err := Delegate(root, Generate().Public(), begin, day(1))
+	if err != nil || d.Verify(root.Public()) != nil {
+		t.Fatal(err)
+	}
+	good := d.Append(nil)
+	for i := range good {
+		b := bytes.Clone(good)
+		b[i] ^= 1
+		changed, err := ReadDelegation(b)
+		if err != nil {
+			continue
+		}
+		for range 2 {
+			if changed.Verify(root.Public()) == nil || vouched.has(&changed) {
+				t.Fatalf("byte %d changed, and it holds", i)
+			}
+		}
+	}
+}
+
 // FuzzSignature: one encoding only, and nothing verifies but what was signed.
 func FuzzSignature(f *testing.F) {
 	root, s := owner(f)

@@ -127,6 +127,38 @@ type Issuer struct {
 
 	mu        sync.Mutex
 	verifiers map[uint32]*verifier
+	// keys are those of files whose bytes have the digest: the public half, which a file does not
+	// have, costs two multiplications.
+	keys map[uint32]parsed
+}
+
+type parsed struct {
+	file [sha256.Size]byte
+	key  *arc.PrivateKey
+}
+
+// readKey is the key of an epoch, whose file is there, and read, whenever it is used.
+func (x *Issuer) readKey(epoch uint32) (*arc.PrivateKey, error) {
+	b, err := readFile(x.o.Keys, epoch)
+	if err != nil {
+		return nil, err
+	}
+	defer clear(b)
+	digest := sha256.Sum256(b)
+	x.mu.Lock()
+	known := x.keys[epoch]
+	x.mu.Unlock()
+	if known.key != nil && known.file == digest {
+		return known.key, nil
+	}
+	k, err := parseKey(b, x.o.Role, x.o.Deployment, epoch)
+	if err != nil {
+		return nil, err
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.keys[epoch] = parsed{digest, k}
+	return k, nil
 }
 
 type verifier struct {
@@ -139,7 +171,7 @@ func New(o Options) (*Issuer, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	x := &Issuer{o: o, desk: orders.NewDesk(o.Requests, int64(4*o.Requests*visit.OrderSize), o.Log), register: o.Shared, verifiers: make(map[uint32]*verifier)}
+	x := &Issuer{o: o, desk: orders.NewDesk(o.Requests, int64(4*o.Requests*visit.OrderSize), o.Log), register: o.Shared, verifiers: make(map[uint32]*verifier), keys: make(map[uint32]parsed)}
 	if x.register == nil {
 		x.register = &files{o.Keys, o.Register, o.Now, orders.NewRegisters(o.Register, registerSuffix, o.Failpoints)}
 	}
@@ -200,7 +232,7 @@ func (x *Issuer) Issue(ctx context.Context, o *visit.Order) (response []byte, re
 	if err != nil {
 		return refuse(orders.Malformed, err)
 	}
-	k, err := readKey(x.o.Keys, x.o.Role, x.o.Deployment, o.Epoch)
+	k, err := x.readKey(o.Epoch)
 	if err != nil {
 		return nil, false, err
 	}
@@ -276,7 +308,7 @@ func (x *Issuer) Verifier(ctx context.Context, deployment [32]byte, epoch uint64
 	if known != nil {
 		return known.verifier, known.key, nil
 	}
-	k, err := readKey(x.o.Keys, x.o.Role, x.o.Deployment, e)
+	k, err := x.readKey(e)
 	if errors.Is(err, ErrNoKey) {
 		return nil, arc.KeyID{}, x.missing(ctx, e)
 	}
@@ -369,6 +401,7 @@ func (x *Issuer) Retire(ctx context.Context) (last uint32, any bool, err error) 
 	}
 	x.mu.Lock()
 	maps.DeleteFunc(x.verifiers, func(epoch uint32, _ *verifier) bool { return epoch <= last })
+	maps.DeleteFunc(x.keys, func(epoch uint32, _ parsed) bool { return epoch <= last })
 	x.mu.Unlock()
 	if err := x.register.Forget(ctx, last); err != nil {
 		return last, true, fmt.Errorf("issuer: %w", err)

@@ -103,6 +103,16 @@ func MakeKey(dir disk.FS, role signed.Role, deployment [32]byte, epoch uint32) (
 // readKey reads the key of an epoch, which must be this issuer's. It fails with [ErrNoKey]
 // and [ErrKey].
 func readKey(dir disk.FS, role signed.Role, deployment [32]byte, epoch uint32) (*arc.PrivateKey, error) {
+	b, err := readFile(dir, epoch)
+	if err != nil {
+		return nil, err
+	}
+	defer clear(b)
+	return parseKey(b, role, deployment, epoch)
+}
+
+// readFile reads the file of an epoch's key, which the caller clears.
+func readFile(dir disk.FS, epoch uint32) ([]byte, error) {
 	name := keyName(epoch)
 	if err := disk.CheckPrivate(dir, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %w", ErrKey, err)
@@ -114,8 +124,11 @@ func readKey(dir disk.FS, role signed.Role, deployment [32]byte, epoch uint32) (
 	if err != nil {
 		return nil, fmt.Errorf("issuer: %w", err)
 	}
-	defer clear(b)
-	k := new(key)
+	return b, nil
+}
+
+func parseKey(b []byte, role signed.Role, deployment [32]byte, epoch uint32) (*arc.PrivateKey, error) {
+	k, name := new(key), keyName(epoch)
 	if err := wire.Read(b, ErrKey, k.code); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/starling-agg/starling/anonymity/arc"
 	"github.com/starling-agg/starling/anonymity/internal/orders"
+	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/disk/disktest"
 	"github.com/starling-agg/starling/signed"
 )
@@ -251,5 +252,39 @@ func TestCountOutlivesItsKey(t *testing.T) {
 	}
 	if err := x.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestKeyOfItsFile: a key that was used is used again only as long as its file has it.
+func TestKeyOfItsFile(t *testing.T) {
+	mem, other := disktest.NewMem(1), disktest.NewMem(2)
+	for _, dir := range []*disktest.Mem{mem, other} {
+		if _, err := MakeKey(dir, signed.Leader, [32]byte{9}, 100); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x := newTest(t, mem, time.Now)
+	first, err := x.readKey(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := x.readKey(100); err != nil || again != first {
+		t.Errorf("the same file is parsed again: %v", err)
+	}
+	b, err := disk.ReadFile(other, keyName(100), 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := disk.WriteFile(mem, keyName(100), b); err != nil {
+		t.Fatal(err)
+	}
+	if next, err := x.readKey(100); err != nil || next.PublicKey().ID() == first.PublicKey().ID() {
+		t.Errorf("another file has the same key: %v", err)
+	}
+	if err := disk.Remove(mem, keyName(100)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := x.readKey(100); !errors.Is(err, ErrNoKey) {
+		t.Errorf("without its file: %v", err)
 	}
 }
