@@ -38,7 +38,7 @@ func elementH(k p256.Scalar) p256.Element {
 // generators are G and H, which are the first elements of all statements.
 var generators = sync.OnceValue(func() sigma.Bases {
 	return sigma.Bases{
-		numberG: {Secret: func(k p256.Scalar) (p256.Element, bool) { return p256.MulBase(k).Element() }, Public: p256.NewFixed(p256.Generator())},
+		numberG: {Secret: func(k p256.Scalar) (p256.Element, bool) { return p256.MulBase(k).Element() }, Public: p256.FixedGenerator()},
 		numberH: base(fixedH()),
 	}
 })

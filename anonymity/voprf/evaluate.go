@@ -66,10 +66,8 @@ func (e *Evaluation) proves(k PublicKey, r *Request) bool {
 	if !ok {
 		return false
 	}
-	scalars := []p256.Scalar{e.response, e.challenge}
-	t, ok := p256.VartimeElements([]*p256.Sum{
-		p256.VartimeProduct(scalars, []p256.Element{p256.Generator(), k.e}),
-		p256.VartimeProduct(scalars, folded),
-	})
+	t2 := p256.VartimeProduct([]p256.Scalar{e.challenge}, []p256.Element{k.e})
+	p256.FixedGenerator().VartimeAdd(t2, e.response)
+	t, ok := p256.VartimeElements([]*p256.Sum{t2, p256.VartimeProduct([]p256.Scalar{e.response, e.challenge}, folded)})
 	return ok && challenge(k, folded[0], folded[1], t[0], t[1]).Equal(e.challenge) == 1
 }

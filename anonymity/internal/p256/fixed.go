@@ -1,5 +1,7 @@
 package p256
 
+import "sync"
+
 // Windows in which [Fixed] cuts a scalar.
 const (
 	fixedWidth   = 6
@@ -41,6 +43,10 @@ func NewFixed(e Element) *Fixed {
 	return f
 }
 
+// FixedGenerator has the multiples of the generator for public scalars; [MulBase] is faster
+// for secret ones.
+var FixedGenerator = sync.OnceValue(func() *Fixed { return NewFixed(generator) })
+
 // Mul returns k times the element, and false if k is 0. Constant time but for that: every
 // entry of a window's row is read, and every window adds.
 func (f *Fixed) Mul(k Scalar) (Element, bool) {
@@ -48,14 +54,21 @@ func (f *Fixed) Mul(k Scalar) (Element, bool) {
 	var d, carry uint64
 	for w := range f.table {
 		d, carry = fixedDigit(k, w, carry)
-		var e Element
-		for i := range f.table[w] {
+		var x0, x1, x2, x3, y0, y1, y2, y3 uint64 // in registers
+		row := &f.table[w]
+		for i := range row {
+			one := &row[i]
 			here := -isZero(d ^ uint64(i+1))
-			for j := range e.x {
-				e.x[j] |= f.table[w][i].x[j] & here
-				e.y[j] |= f.table[w][i].y[j] & here
-			}
+			x0 |= one.x[0] & here
+			x1 |= one.x[1] & here
+			x2 |= one.x[2] & here
+			x3 |= one.x[3] & here
+			y0 |= one.y[0] & here
+			y1 |= one.y[1] & here
+			y2 |= one.y[2] & here
+			y3 |= one.y[3] & here
 		}
+		e := Element{fe{x0, x1, x2, x3}, fe{y0, y1, y2, y3}}
 		var minus fe
 		e.y.pick(minus.neg(&e.y), &e.y, carry)
 		next := sum
