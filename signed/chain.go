@@ -120,7 +120,7 @@ func (d *Delegation) Verify(root PublicKey) error {
 }
 
 // vouched are delegations that hold, whole: whether one does depends on its bytes alone, and
-// few of them stand in everything that a party reads. What was found wrong is looked at again.
+// few of them stand in everything that a party reads. One that does not is looked at again.
 var vouched words
 
 // maxWords bounds those that are remembered.
