@@ -99,7 +99,7 @@ func TestHopsHaveIssuers(t *testing.T) {
 		}
 		defer x.Close()
 		var id arc.KeyID
-		if hops[role], id, err = x.Verifier([32]byte{9}, epoch); err != nil || id != public.ID() {
+		if hops[role], id, err = x.Verifier(t.Context(), [32]byte{9}, epoch); err != nil || id != public.ID() {
 			t.Fatal("another key,", err)
 		}
 		private, err := readKey(mem, signs, [32]byte{9}, epoch)
