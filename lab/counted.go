@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -112,8 +113,9 @@ func (c *counting) create(dir string) (err error) {
 	return deploy.CreateLog(dir, c.watched, logPeriod)
 }
 
-// parts are attester, log and witnesses as they start from their files.
-func (c *counting) parts(dir string, log *slog.Logger) ([]service.Part, error) {
+// around puts log and witnesses, as they start from their files, before the parts of a lab,
+// and the attester behind them: it asks the issuers, and so stops before them.
+func (c *counting) around(lab []service.Part, dir string, log *slog.Logger) ([]service.Part, error) {
 	attester, err := deploy.LoadAttester(filepath.Join(dir, deploy.AttesterFile))
 	if err != nil {
 		return nil, err
@@ -131,7 +133,7 @@ func (c *counting) parts(dir string, log *slog.Logger) ([]service.Part, error) {
 		parts = append(parts, w.Parts(log, at)...)
 	}
 	parts = append(parts, transparency.Parts(log, c.watched.Log)...)
-	return append(parts, attester.Parts(log, c.attester)...), nil
+	return slices.Concat(parts, lab, attester.Parts(log, c.attester)), nil
 }
 
 // follow has the recipe and the epoch's manifest logged, and waits until devices have both

@@ -374,11 +374,9 @@ func (f *frame) start(ctx context.Context, pose poser) (stop func() error, _ con
 		parts = append(parts, more...)
 	}
 	if f.counting != nil {
-		more, err := f.counting.parts(f.dir, log)
-		if err != nil {
+		if parts, err = f.counting.around(parts, f.dir, log); err != nil {
 			return nil, ctx, err
 		}
-		parts = append(more, parts...) // the aggregators' issuers are asked by the attester, and last to stop
 	}
 
 	// The servers outlive the caller's context by as long as it takes to stop them in

@@ -201,8 +201,12 @@ func (a *Attester) know(device, secret [32]byte) {
 	a.secrets[device], a.devices[secret] = secret, device
 }
 
-// Close closes the logs. No request may be under way.
+// Close closes the logs, and the connections to issuers that nobody uses: a party that
+// stops waits for those that never had a request. No request may be under way.
 func (a *Attester) Close() error {
+	if t, ok := a.o.Transport.(interface{ CloseIdleConnections() }); ok {
+		t.CloseIdleConnections()
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.closed = true
