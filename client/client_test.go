@@ -41,6 +41,8 @@ func TestReport(t *testing.T) {
 			Vector([]uint64{1, 0, 0, 1}), Vector([]uint64{0, 0, 0, 1}), Vector([]uint64{0, 0, 0, 0}),
 		}, []int64{1, 0, 0, 2}},
 		{recipe.Quantiles{Min: 2, Max: 7, Width: 2, Branching: 2, Chunk: 3}, []Value{Number(0), Number(3), Number(4), Number(1 << 63)}, []int64{3, 1, 2, 1, 1}},
+		// what is above -2 in three groups, and what is below 5
+		{recipe.GroupSums{Min: -2, Max: 5, Groups: 3, Chunk: 4}, []Value{InGroup(-2, 0), InGroup(5, 2), InGroup(-1, 2), InGroup(0, 0)}, []int64{2, 0, 8, 12, 0, 6}},
 		{recipe.SumVec{Length: 3, Max: 5, Chunk: 4}, []Value{Vector([]uint64{5, 0, 1}), Vector([]uint64{5, 2, 0})}, []int64{10, 2, 1}},
 		{recipe.L1BoundSum{Length: 3, Max: 6, Chunk: 4}, []Value{Vector([]uint64{5, 0, 1}), Vector([]uint64{0, 6, 0}), Vector(make([]uint64, 3))},
 			[]int64{5, 6, 1}},
@@ -186,6 +188,8 @@ func TestValuesAreChecked(t *testing.T) {
 		{recipe.SumVec{Length: 2, Max: 5, Chunk: 4}, []Value{Vector([]uint64{6, 0}), Vector([]uint64{1}), Number(1)}},
 		{recipe.L1BoundSum{Length: 2, Max: 5, Chunk: 4}, []Value{Vector([]uint64{6, 0}), Vector([]uint64{3, 3}), Vector([]uint64{math.MaxUint64, 1}),
 			Vector([]uint64{1}), Number(1)}},
+		{recipe.GroupSums{Min: -2, Max: 5, Groups: 3, Chunk: 4}, []Value{InGroup(-3, 0), InGroup(6, 0), InGroup(0, 3), InGroup(math.MinInt64, 1),
+			InGroup(math.MaxInt64, 1), InGroup(0, math.MaxUint32), Number(1), Vector([]uint64{1, 1}), Vector(make([]uint64, 6)), {}}},
 	} {
 		s := newServers(t, testRecipe(c.query))
 		cl := s.client(nil)

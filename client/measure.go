@@ -12,8 +12,8 @@ import (
 	"github.com/starling-agg/starling/vdaf/prio3"
 )
 
-// A Value is one person's answer, made by [Bool], [Number], [Bucket], [Vector], [Reals]
-// or [NoValue]; the zero Value is refused. It never prints what it holds.
+// A Value is one person's answer, made by [Bool], [Number], [Bucket], [InGroup], [Vector],
+// [Reals] or [NoValue]; the zero Value is refused. It never prints what it holds.
 type Value struct {
 	kind   kind
 	number uint64
@@ -30,7 +30,8 @@ const (
 	isBucket  = recipe.Bucket
 	isVector  = recipe.Numbers
 	isReals   = recipe.Reals
-	isNothing = recipe.Reals + 1
+	isGrouped = recipe.Grouped
+	isNothing = recipe.Grouped + 1
 )
 
 // Bool answers yes or no.
@@ -47,6 +48,11 @@ func Number(n uint64) Value { return Value{kind: isNumber, number: n} }
 
 // Bucket answers with a bucket; they count from 0.
 func Bucket(i uint32) Value { return Value{kind: isBucket, number: uint64(i)} }
+
+// InGroup answers a [recipe.GroupSums] with a number of one group; they count from 0.
+func InGroup(n int64, group uint32) Value {
+	return Value{kind: isGrouped, vector: []uint64{uint64(n), uint64(group)}}
+}
 
 // Vector answers a [recipe.Multihot], with zeros and ones, a [recipe.SumVec] or a
 // [recipe.L1BoundSum]. It keeps v, which must not change until the report is made.
@@ -110,6 +116,9 @@ func shardOf(r *recipe.Recipe) (sharder, error) {
 		return measured(v, func(x Value) []uint64 { return x.vector }), err
 	case dap.L1BoundSumConfig:
 		v, err := prio3.NewL1BoundSum(aggregators, int(c.Length), c.MaxValue, int(c.ChunkLength))
+		if q, ok := r.Query.(recipe.Encoded); ok {
+			return measured(v, func(x Value) []uint64 { return q.Encode(x.vector) }), err
+		}
 		return measured(v, func(x Value) []uint64 { return x.vector }), err
 	}
 	if q, ok := r.Vector(); ok {
@@ -142,17 +151,17 @@ func valued(q recipe.Query, shard sharder) sharder {
 
 // numbers are those of an answer that is not of real numbers.
 func (v Value) numbers() []uint64 {
-	if v.kind == isVector {
+	if v.kind == isVector || v.kind == isGrouped {
 		return v.vector
 	}
 	return []uint64{v.number}
 }
 
 // ValueOf answers a query of that form, but for [recipe.Reals], with as many numbers as it
-// takes: one, or for [recipe.Numbers] one for each place.
+// takes: one, two for [recipe.Grouped], or for [recipe.Numbers] one for each place.
 func ValueOf(form recipe.Form, numbers []uint64) Value {
-	if form == isVector {
-		return Vector(numbers)
+	if form == isVector || form == isGrouped {
+		return Value{kind: form, vector: numbers}
 	}
 	return Value{kind: form, number: numbers[0]}
 }

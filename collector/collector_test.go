@@ -115,6 +115,37 @@ func TestDistribution(t *testing.T) {
 	}
 }
 
+// TestGroups: where sums by group are asked for the result has the table, in JSON too, with
+// the state of each cell and the names of groups; and elsewhere none.
+func TestGroups(t *testing.T) {
+	q := recipe.GroupSums{Min: -1, Max: 3, Groups: 3, Chunk: 3}
+	r := testRecipe(q, recipe.NoNoise{}, dap.TimeInterval)
+	r.Labels = []string{"cat", "dog", "fox"}
+	// 60 cats at 1, 40 dogs at 3, and no fox.
+	l := newLeader(t, r, [2][]int64{{100, 160, 0, 120, 0, 0}, {20, 0, 0, 0, 0, 0}})
+	cl := l.collector(r, nil)
+	got, err := cl.Collect(t.Context(), day(cl))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := json.Marshal(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`"groups":{"groups":[{"group":"cat","sum":{"state":"value","estimate":60,"stderr":0,"interval95":[60,60]},"size":{"state":"value","estimate":60,`,
+		`"mean":{"state":"value","estimate":3,"stderr":0,"interval95":[3,3]}}`,
+		`{"group":"fox","sum":{"state":"none"},"size":{"state":"none"},"mean":{"state":"none"}}],"total":{"sum":{"state":"value","estimate":180,`,
+	} {
+		if !strings.Contains(string(b), want) {
+			t.Errorf("%s lacks %s", b, want)
+		}
+	}
+	if b, err = json.Marshal(&Result{Guarantee: new(recipe.Guarantee)}); err != nil || strings.Contains(string(b), "groups") {
+		t.Errorf("%s, %v", b, err)
+	}
+}
+
 // The 95 % interval holds the sum of two draws with that probability, by the exact law of
 // the noise that is drawn.
 func TestIntervalCovers(t *testing.T) {

@@ -52,7 +52,11 @@ type Result struct {
 	// It is about the reports of the batch. Estimate is then of nodes, as released, whose
 	// counts Distribution makes consistent.
 	Distribution *recipe.Distribution
-	// Labels are the names of a histogram's buckets; nil where the recipe gives none.
+	// Groups has the sum, size and mean of each group, where the query asks for them; else
+	// nil. Estimate is then of the numbers that were released, two of each group.
+	Groups *recipe.GroupTable
+	// Labels are the names of a histogram's buckets, or of groups; nil where the recipe
+	// gives none.
 	Labels []string
 	// Guarantee is what the people in the batch have.
 	Guarantee *recipe.Guarantee
@@ -154,6 +158,9 @@ func (c *Collector) result(resp *dap.CollectionJobResp, raw []int64) (*Result, e
 	if r.Distribution, err1 = c.recipe.Distribution(raw, resp.ReportCount); err1 != nil {
 		return nil, fmt.Errorf("collector: %w", err1)
 	}
+	if r.Groups, err1 = c.recipe.GroupTable(raw, resp.ReportCount); err1 != nil {
+		return nil, fmt.Errorf("collector: %w", err1)
+	}
 	return r, c.lengthen(r)
 }
 
@@ -234,10 +241,11 @@ func (r *Result) MarshalJSON() ([]byte, error) {
 		SamplingStderr []float64            `json:"sampling_stderr"`
 		Sampled        *Sampled             `json:"sampled"`
 		Distribution   *recipe.Distribution `json:"distribution,omitempty"`
+		Groups         *recipe.GroupTable   `json:"groups,omitempty"`
 		Guarantee      *recipe.Guarantee    `json:"guarantee"`
 	}{
 		r.RecipeID, r.TaskID, r.ReportCount,
 		[2]uint64{uint64(r.Interval.Start), uint64(r.Interval.Start) + uint64(r.Interval.Duration)}, r.From, r.To,
-		r.Labels, r.Raw, r.Estimate, r.Stderr, r.Interval95, r.SamplingStderr, r.Sampled, r.Distribution, r.Guarantee,
+		r.Labels, r.Raw, r.Estimate, r.Stderr, r.Interval95, r.SamplingStderr, r.Sampled, r.Distribution, r.Groups, r.Guarantee,
 	})
 }

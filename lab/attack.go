@@ -14,6 +14,7 @@ import (
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/lab/internal/randhie"
+	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/vdaf"
 	"github.com/starling-agg/starling/vdaf/prio3"
@@ -43,7 +44,9 @@ func newForger(ctx context.Context, among *frame, count int) (*forger, error) {
 	var err error
 	switch c := among.recipe.Query.VDAFConfig().(type) {
 	case dap.L1BoundSumConfig:
-		f.shard, err = newHealthForger(c)
+		if f.shard, err = newHealthForger(c); among.recipe.Query.Form() == recipe.Grouped {
+			f.shard, err = newGroupsForger(c)
+		}
 	case dap.MultihotCountVecConfig:
 		f.shard, err = newQuantilesForger(c)
 	case dap.HistogramConfig:

@@ -31,8 +31,8 @@ type Options struct {
 	Population int
 	// Sampling is the probability of reporting, over all devices. Default 1/10.
 	Sampling recipe.Rational
-	// Recipe is what is asked: [Visits], the default, [Health], [Quantiles], or, of a
-	// population, [Needles].
+	// Recipe is what is asked: [Visits], the default, [Health], [Groups], [Quantiles],
+	// or, of a population, [Needles].
 	Recipe string
 	// Rounds is how many collections are taken of the same population, all within Epsilon
 	// together. Default 1.
@@ -95,9 +95,9 @@ func (o Options) WithDefaults() Options {
 func (o Options) Validate() error {
 	o = o.WithDefaults()
 	switch o.Recipe {
-	case Visits, Needles, Health, Quantiles:
+	case Visits, Needles, Health, Groups, Quantiles:
 	default:
-		return fmt.Errorf("lab: no recipe %q; want %s, %s, %s or %s", o.Recipe, Visits, Health, Quantiles, Needles)
+		return fmt.Errorf("lab: no recipe %q; want %s, %s, %s, %s or %s", o.Recipe, Visits, Health, Groups, Quantiles, Needles)
 	}
 	if o.Population != 0 {
 		if err := o.validatePopulation(); err != nil {
@@ -124,7 +124,7 @@ func (o *Options) validatePopulation() error {
 		return fmt.Errorf("lab: a population of %d; want %d to %d", o.Population, MinPopulation, MaxPopulation)
 	case o.Sampling.Num == 0 || o.Sampling.Num >= o.Sampling.Den:
 		return fmt.Errorf("lab: sampling %s; want a probability above 0 and below 1", o.Sampling)
-	case o.Recipe == Health || o.Recipe == Quantiles:
+	case o.Recipe == Health || o.Recipe == Groups || o.Recipe == Quantiles:
 		return fmt.Errorf("lab: recipe %s goes with the plain lab only", o.Recipe)
 	case o.Rounds < 1 || o.Rounds > MaxRounds:
 		return fmt.Errorf("lab: %d rounds; want 1 to %d", o.Rounds, MaxRounds)
@@ -163,6 +163,10 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return play(ctx, o.Frame, &population{histogram: h})
 	case o.Recipe == Quantiles:
 		h.askQuantiles(visits)
+	case o.Recipe == Groups:
+		if err := h.askGroups(); err != nil {
+			return nil, err
+		}
 	case o.Recipe == Health:
 		if err := h.askHealth(); err != nil {
 			return nil, err

@@ -37,6 +37,10 @@ type Report struct {
 	// ranges of numbers then.
 	Deciles []Decile `json:"deciles,omitempty"`
 
+	// Groups are the cells of the table, where the lab asks for sums by group; the buckets
+	// above are the groups, and their numbers the sums then.
+	Groups []GroupCell `json:"groups,omitempty"`
+
 	// Unit is whose data the guarantee is about: a row of the table is a person-year.
 	// UnitsPerPerson is how many of them one person has at most, and Person what such a
 	// person has; nil where nothing is said of it.
@@ -243,6 +247,7 @@ func (r *Report) WriteText(w io.Writer, width int, plain bool) error {
 	h := r.Chart()
 	fmt.Fprintf(w, "%s\n%s\n\n", h.Title, wrapped(h.Subtitle, width))
 	r.writeDeciles(w)
+	r.writeGroups(w)
 	if err := h.WriteText(w, width, plain); err != nil {
 		return err
 	}

@@ -105,7 +105,7 @@ func (r *Recipe) Describe(w io.Writer, p Particulars) error {
 	if text, err := r.expected(); err == nil && text != "" {
 		line("", "%s", text)
 	}
-	if text := r.expectedRanks(); text != "" {
+	if text := r.expectedErrors(); text != "" {
 		line("", "%s", text)
 	}
 	line("Protects", "%s", r.PrivacyUnit())

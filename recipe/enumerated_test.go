@@ -48,6 +48,18 @@ func answersOf(q Query) (list [][]int) {
 		}
 		return list
 	}
+	if sums, ok := q.(GroupSums); ok {
+		for n := range uint64(sums.Max - sums.Min + 1) {
+			for group := range uint64(sums.Groups) {
+				x := make([]int, q.Aggregates())
+				for i, v := range sums.Encode([]uint64{uint64(sums.Min) + n, group}) {
+					x[i] = int(v)
+				}
+				list = append(list, x)
+			}
+		}
+		return list
+	}
 	cube(q.Aggregates(), 0, int(q.Largest()), func(x []int) {
 		numbers := make([]uint64, len(x))
 		for i, v := range x {
@@ -67,6 +79,9 @@ func answersOf(q Query) (list [][]int) {
 func TestEnumeratedPureLoss(t *testing.T) {
 	queries := []Query{Count{}, Sum{Max: 5}, Mean{Max: 3}}
 	for _, q := range []Quantiles{{Max: 1, Width: 1, Branching: 2}, {Max: 2, Width: 1, Branching: 2}, {Min: 2, Max: 9, Width: 2, Branching: 2}, {Max: 3, Width: 1, Branching: 3}, {Max: 3, Width: 1, Branching: 4}} {
+		queries = append(queries, q)
+	}
+	for _, q := range []GroupSums{{Min: 0, Max: 1, Groups: 2}, {Min: -1, Max: 1, Groups: 2}} {
 		queries = append(queries, q)
 	}
 	for n := uint32(1); n <= 4; n++ {

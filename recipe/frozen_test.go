@@ -30,8 +30,9 @@ import (
 // one is computed again by a test that somebody waits for, and of frozenSampleCI one where
 // CI is true; -frozen.all computes each.
 const (
-	frozenRecipes  = 2040
+	frozenRecipes  = 2070
 	frozenBefore   = 2000 // lines from here on are of [recipe.Quantiles]
+	frozenGroups   = 2040 // and from here on of [recipe.GroupSums]
 	frozenSample   = 200
 	frozenSampleCI = 16
 )
@@ -287,7 +288,7 @@ func showFrozen(t *testing.T, line int) {
 
 // frozenKinds are the kinds that the file has to hold 20 of each at least.
 var frozenKinds = []string{
-	"count", "sum", "mean", "histogram", "multihot", "sumvec", "l1-bound-sum", "quantiles", "vector",
+	"count", "sum", "mean", "histogram", "multihot", "sumvec", "l1-bound-sum", "quantiles", "group-sums", "vector",
 	"no randomizer", "krr", "rappor", "device gaussian",
 	"always", "bernoulli", "importance", "donation-time",
 	"time-interval", "leader-selected", "direct", "relay",
@@ -305,7 +306,7 @@ func kindsOf(o account.Options) []string {
 	}
 	list = append(list, map[string]string{
 		"recipe.Count": "count", "recipe.Sum": "sum", "recipe.Mean": "mean", "recipe.Histogram": "histogram", "recipe.Multihot": "multihot",
-		"recipe.SumVec": "sumvec", "recipe.L1BoundSum": "l1-bound-sum", "recipe.Quantiles": "quantiles", "recipe.Vector": "vector",
+		"recipe.SumVec": "sumvec", "recipe.L1BoundSum": "l1-bound-sum", "recipe.Quantiles": "quantiles", "recipe.GroupSums": "group-sums", "recipe.Vector": "vector",
 	}[fmt.Sprintf("%T", o.Query)])
 	list = append(list, map[string]string{
 		"<nil>": "no randomizer", "recipe.KRR": "krr", "recipe.RAPPOR": "rappor", "recipe.Gaussian": "device gaussian",
@@ -397,10 +398,13 @@ func drawOptions(line, draw int) account.Options {
 	if d.chance(60) {
 		o.Rounds = uint32(d.whole(2, 60))
 	}
-	if line < frozenBefore {
+	switch {
+	case line < frozenBefore:
 		d.query(&o)
-	} else {
+	case line < frozenGroups:
 		o.Query = d.quantiles()
+	default:
+		o.Query = d.groups()
 	}
 	d.participation(&o)
 	if o.Randomizer == nil {
@@ -461,6 +465,12 @@ func (d drawer) quantiles() recipe.Query {
 	bins := d.whole(2, 400)
 	q.Max = q.Min + bins*q.Width - 1 // of the last bin
 	q.Branching = uint32(d.whole(2, bins))
+	return q
+}
+
+func (d drawer) groups() recipe.Query {
+	q := recipe.GroupSums{Min: int64(d.whole(1, 200)) - 100, Groups: uint32(d.whole(2, 60))}
+	q.Max = q.Min + int64(d.whole(1, 1000))
 	return q
 }
 
@@ -576,6 +586,8 @@ func distances(q recipe.Query) (l2, l1 float64) {
 	case recipe.Quantiles:
 		n := float64(2 * q.VDAFConfig().(dap.MultihotCountVecConfig).MaxWeight)
 		return math.Sqrt(n), n
+	case recipe.GroupSums:
+		return math.Sqrt2 * q.Largest(), 2 * q.Largest()
 	case recipe.L1BoundSum:
 		return math.Sqrt2 * float64(q.Max), 2 * float64(q.Max)
 	case recipe.Vector:

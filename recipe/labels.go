@@ -71,7 +71,7 @@ func (v *validator) labels(r *Recipe) {
 	}
 	buckets, ok := r.buckets()
 	if !ok {
-		v.add("labels", "go with a histogram")
+		v.add("labels", "go with a histogram or with groups")
 		return
 	}
 	if !v.between("labels", uint64(len(r.Labels)), 1, MaxLabels) {

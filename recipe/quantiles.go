@@ -122,12 +122,8 @@ func (q Quantiles) RankVariance() float64 {
 	return largest
 }
 
-// expectedRanks says how far off ranks are, where the query is about them.
-func (r *Recipe) expectedRanks() string {
-	q, ok := r.Query.(Quantiles)
-	if !ok {
-		return ""
-	}
+// expected says how far off ranks are.
+func (q Quantiles) expected(r *Recipe) string {
 	nodes, levels := q.size()
 	noise := r.Noise.Spread()
 	return fmt.Sprintf("a device marks %d of %d nodes over %d bins; the noise puts the rank of a number off by at most %.3g reports, with probability 95 %%",
@@ -175,13 +171,8 @@ func (q Quantiles) validate(v *validator) {
 	}
 }
 
-// quantiles refuses coins: the number of answers, which all levels add up to, is known
-// where each report is one.
-func (v *validator) quantiles(r *Recipe) {
-	if _, ok := r.Query.(Quantiles); ok && r.Sampled() {
-		v.add("query", "needs all who are asked to report: quantiles of a secret sample are not estimated")
-	}
-}
+// whole is why the query needs the exact number of answers, which all levels add up to.
+func (Quantiles) whole() string { return "quantiles of a secret sample are not estimated" }
 
 // elements is the number of field elements that encode one answer, 0 where none do.
 func (q Quantiles) elements() uint64 {

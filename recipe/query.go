@@ -15,7 +15,7 @@ import (
 
 // A Query says what is computed. Each has a file of its own, with all that there is to
 // say of it: [Count], [Sum], [Mean], [Histogram], [Multihot], [SumVec], [L1BoundSum],
-// [Quantiles] and [Vector].
+// [Quantiles], [GroupSums] and [Vector].
 type Query interface {
 	fmt.Stringer
 
@@ -78,8 +78,18 @@ type Marked interface {
 	Marks(numbers []uint64) []bool
 }
 
+// Encoded is a Query whose answers are encoded as other whole numbers, which
+// Prio3L1BoundSum takes.
+type Encoded interface {
+	Query
+	// Encode returns the numbers that encode those of an answer, in time that depends on
+	// how many there are alone.
+	Encode(numbers []uint64) []uint64
+}
+
 // A Form is how the answer to a query is given: as one number, but for [Numbers] and
-// [Reals], of which there are as many as the query has places.
+// [Reals], of which there are as many as the query has places, and [Grouped], which is
+// two.
 type Form uint8
 
 const (
@@ -87,30 +97,33 @@ const (
 	Number
 	Bucket // from 0 on
 	Numbers
-	Reals // finite numbers that need not be whole
+	Reals   // finite numbers that need not be whole
+	Grouped // a number, in two's complement as it may be below 0, and a group from 0 on
 )
 
 // A queryKind is how a query is read from its bytes and, behind the name that is typed,
-// made of its numbers; make is nil for what is typed otherwise.
+// made of its numbers, or parsed where these are not all from 0 on.
 type queryKind struct {
 	tag     uint8
 	read    func(d *decoder) Query
 	typed   string
 	numbers int
 	make    func(n []uint64) Query
+	parse   func(rest string) (Query, error)
 }
 
 // queries are those that this version knows.
 var queries = []queryKind{
-	{tagCount, func(*decoder) Query { return Count{} }, "count", 0, func([]uint64) Query { return Count{} }},
-	{tagSum, func(d *decoder) Query { return Sum{d.u64("max")} }, "sum", 1, func(n []uint64) Query { return Sum{n[0]} }},
-	{tagMean, func(d *decoder) Query { return Mean{d.u64("max")} }, "mean", 1, func(n []uint64) Query { return Mean{n[0]} }},
-	{tagHistogram, readHistogram, "histogram", 1, func(n []uint64) Query { return Histogram{Length: uint32(n[0])} }},
-	{tagMultihot, readMultihot, "multihot", 2, func(n []uint64) Query { return Multihot{Length: uint32(n[0]), MaxWeight: n[1]} }},
-	{tagSumVec, readSumVec, "sumvec", 2, func(n []uint64) Query { return SumVec{Length: uint32(n[0]), Max: n[1]} }},
-	{tagL1BoundSum, readL1BoundSum, "l1", 2, func(n []uint64) Query { return L1BoundSum{Length: uint32(n[0]), Max: n[1]} }},
-	{tagQuantiles, readQuantiles, "quantiles", 4, typedQuantiles},
-	{tagVector, readVector, "vector", 0, nil},
+	{tagCount, func(*decoder) Query { return Count{} }, "count", 0, func([]uint64) Query { return Count{} }, nil},
+	{tagSum, func(d *decoder) Query { return Sum{d.u64("max")} }, "sum", 1, func(n []uint64) Query { return Sum{n[0]} }, nil},
+	{tagMean, func(d *decoder) Query { return Mean{d.u64("max")} }, "mean", 1, func(n []uint64) Query { return Mean{n[0]} }, nil},
+	{tagHistogram, readHistogram, "histogram", 1, func(n []uint64) Query { return Histogram{Length: uint32(n[0])} }, nil},
+	{tagMultihot, readMultihot, "multihot", 2, func(n []uint64) Query { return Multihot{Length: uint32(n[0]), MaxWeight: n[1]} }, nil},
+	{tagSumVec, readSumVec, "sumvec", 2, func(n []uint64) Query { return SumVec{Length: uint32(n[0]), Max: n[1]} }, nil},
+	{tagL1BoundSum, readL1BoundSum, "l1", 2, func(n []uint64) Query { return L1BoundSum{Length: uint32(n[0]), Max: n[1]} }, nil},
+	{tagQuantiles, readQuantiles, "quantiles", 4, typedQuantiles, nil},
+	{tagVector, readVector, "vector", 0, nil, parseVector},
+	{tagGroupSums, readGroupSums, "groups", 0, nil, parseGroupSums},
 }
 
 func readQuery(tag uint8, d *decoder) (Query, bool) {
@@ -127,13 +140,13 @@ const maxTyped = 1 << 31
 
 // ParseQuery reads a name with its numbers, as in count, sum:MAX, mean:MAX,
 // histogram:LENGTH, multihot:LENGTH:WEIGHT, sumvec:LENGTH:MAX, l1:LENGTH:MAX,
-// quantiles:MIN:MAX:WIDTH:BRANCHING and vector:LENGTH:NORM:BITS or
+// quantiles:MIN:MAX:WIDTH:BRANCHING, groups:MIN:MAX:GROUPS and vector:LENGTH:NORM:BITS or
 // vector:LENGTH:NORM:BITS:PROOF. The lengths of chunks are left to [WithChunk].
 func ParseQuery(s string) (Query, error) {
 	name, rest, _ := strings.Cut(s, ":")
 	i := slices.IndexFunc(queries, func(q queryKind) bool { return q.typed == name })
-	if i >= 0 && queries[i].make == nil {
-		return parseVector(rest)
+	if i >= 0 && queries[i].parse != nil {
+		return queries[i].parse(rest)
 	}
 	var n []uint64
 	for _, part := range strings.Split(rest, ":") {
@@ -147,7 +160,7 @@ func ParseQuery(s string) (Query, error) {
 		n = append(n, v)
 	}
 	if i < 0 {
-		return nil, fmt.Errorf("%q is not a query; want count, sum, mean, histogram, multihot, sumvec, l1, quantiles or vector", s)
+		return nil, fmt.Errorf("%q is not a query; want count, sum, mean, histogram, multihot, sumvec, l1, quantiles, groups or vector", s)
 	}
 	q := queries[i]
 	if len(n) != q.numbers {
@@ -174,6 +187,23 @@ func (v *validator) query(q Query) {
 		return
 	}
 	q.validate(v)
+}
+
+// wholeBatch refuses coins where a result rests on the number of answers, which is known
+// where each report is one.
+func (v *validator) wholeBatch(r *Recipe) {
+	if q, ok := r.Query.(interface{ whole() string }); ok && r.Sampled() {
+		v.add("query", "needs all who are asked to report: %s", q.whole())
+	}
+}
+
+// expectedErrors says how far off the numbers are that a query computes of those that are
+// released; it is empty for other queries.
+func (r *Recipe) expectedErrors() string {
+	if q, ok := r.Query.(interface{ expected(r *Recipe) string }); ok {
+		return q.expected(r)
+	}
+	return ""
 }
 
 // VDAFConfig returns the configuration of the verifiable aggregation function that computes

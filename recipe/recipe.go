@@ -68,7 +68,7 @@ type Recipe struct {
 	Log *Log
 	// DAP is the draft of DAP that the recipe's task speaks; 18 when zero.
 	DAP dap.Version
-	// Labels name the buckets of a [Histogram], one each, in UTF-8 in normal form NFC, 1 to
+	// Labels name the buckets of a [Histogram] or the groups of [GroupSums], one each, in UTF-8 in normal form NFC, 1 to
 	// MaxLabel bytes, at most MaxLabels of them; nil leaves them their numbers.
 	Labels []string
 }
@@ -146,12 +146,15 @@ func (ApproxDP) claim() uint8  { return tagApproxDP }
 func (NoWindow) window() uint8 { return tagWindowNone }
 func (Between) window() uint8  { return tagWindowInterval }
 
-// buckets is how many an answer names one of; false for other queries.
+// buckets is how many an answer names one of, or groups; false for other queries.
 func (r *Recipe) buckets() (uint32, bool) {
 	if r.Query == nil {
 		return 0, false
 	}
 	q := r.Given()
+	if groups, ok := q.(interface{ places() uint32 }); ok {
+		return groups.places(), true
+	}
 	return uint32(q.Aggregates()), q.Form() == Bucket
 }
 

@@ -55,6 +55,10 @@ func variants() map[string]*Recipe {
 	with("quantiles", func(r *Recipe) {
 		r.Query, r.Noise = Quantiles{Min: 3, Max: 20, Width: 2, Branching: 3, Chunk: 5}, DiscreteGaussian{Variance: Rational{Num: 120, Den: 1}, Share: DrawsAll}
 	})
+	with("group sums", func(r *Recipe) {
+		r.Query, r.Noise = GroupSums{Min: -4, Max: 20, Groups: 3, Chunk: 5}, DiscreteLaplace{Scale: Rational{Num: 60, Den: 1}}
+		r.Labels = []string{"walk", "bike", "bus, or tram"}
+	})
 	with("l1 bound", func(r *Recipe) {
 		r.Query, r.Noise = L1BoundSum{Length: 12, Max: 10, Chunk: 7}, DiscreteGaussian{Variance: Rational{Num: 2500, Den: 1}, Share: DrawsAll}
 	})
@@ -236,7 +240,7 @@ func TestReadRefuses(t *testing.T) {
 	}{
 		{replace(0, "02"), UnknownError{"version", 2}, "does not know version 2"},
 		{replace(3, "000000"), UnknownError{"query", 0}, "does not know query 0"},
-		{replace(3, "080000"), UnknownError{"query", 8}, "does not know query 8 (group-sums)"},
+		{replace(3, "090000"), UnknownError{"query", 9}, "does not know query 9 (heavy-hitters)"},
 		{replace(4, "060000"), UnknownError{"randomizer", 6}, "does not know randomizer 6 (qa)"},
 		{replace(5, "040000"), UnknownError{"participation", 4}, "does not know participation 4 (checkin-fixed)"},
 		{replace(6, "020000"), UnknownError{"path", 2}, "does not know path 2 (shuffled)"},
@@ -334,7 +338,7 @@ func TestTask(t *testing.T) {
 			want = 3
 		case Multihot, Quantiles:
 			want = 5
-		case L1BoundSum:
+		case L1BoundSum, GroupSums:
 			want = 7
 		}
 		if config.Type() != want {

@@ -25,6 +25,7 @@ const (
 	tagMultihot  = 5
 	tagSumVec    = 6
 	tagVector    = 7
+	tagGroupSums = 8
 
 	tagL1BoundSum = 10
 	tagQuantiles  = 11
@@ -98,7 +99,7 @@ var codepoints = []Codepoint{
 	{"query", tagMultihot, "multihot", true},
 	{"query", tagSumVec, "sumvec", true},
 	{"query", tagVector, "vector", true},
-	{"query", 8, "group-sums", false},
+	{"query", tagGroupSums, "group-sums", true},
 	{"query", 9, "heavy-hitters", false},
 	{"query", tagL1BoundSum, "l1-bound-sum", true},
 	{"query", tagQuantiles, "quantiles", true},

@@ -58,8 +58,8 @@ const (
 	FirstRecord Reduction = 1
 	// LastRecord takes the last.
 	LastRecord Reduction = 2
-	// ClippedSum adds them up, and cuts the sum to what is an answer. Histograms have no
-	// sums.
+	// ClippedSum adds them up, and cuts the sum to what is an answer. Histograms and
+	// sums by group have none.
 	ClippedSum Reduction = 3
 )
 
@@ -129,7 +129,7 @@ func (v *validator) unit(r *Recipe) {
 		v.between("unit.records", uint64(u.Records), 1, 1)
 	case ClippedSum:
 		v.between("unit.records", uint64(u.Records), 2, MaxUnitRecords)
-		if r.Query != nil && r.Query.Form() == Bucket {
+		if r.Query != nil && (r.Query.Form() == Bucket || r.Query.Form() == Grouped) {
 			v.add("unit.reduce", "adds records up, and answers to this query have no sum")
 		}
 	default:

@@ -88,7 +88,7 @@ func (v *validator) all(r *Recipe) {
 	v.targeting(r)
 	v.unit(r)
 	v.participation(r)
-	v.quantiles(r)
+	v.wholeBatch(r)
 	v.owners(r)
 	v.projection(r)
 	v.vectorRoom(r)

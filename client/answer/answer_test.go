@@ -21,6 +21,7 @@ func TestParse(t *testing.T) {
 		{recipe.Count{}, "Yes", client.Bool(true)}, {recipe.Count{}, "0", client.Bool(false)},
 		{recipe.Vector{Dimension: 2}, "-0.5, 1e-3", client.Reals([]float64{-0.5, 0.001})},
 		{recipe.Sum{Max: 9}, " 7 ", client.Number(7)}, {histogram, "2", client.Bucket(2)},
+		{recipe.GroupSums{Min: -9, Max: 9, Groups: 3}, " -7, 2", client.InGroup(-7, 2)},
 	} {
 		if got, ok := Parse(&recipe.Recipe{Query: c.q}, c.text); !ok || !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%v, %q: not read", c.q, c.text)
@@ -32,6 +33,8 @@ func TestParse(t *testing.T) {
 	}{
 		{recipe.Count{}, "maybe"}, {recipe.Sum{Max: 9}, "-1"}, {recipe.Sum{Max: 9}, "1.5"}, {histogram, "3"}, {histogram, ""},
 		{vector, "1"}, {vector, "1,2,3"}, {vector, "1,x"},
+		{recipe.GroupSums{Max: 9, Groups: 3}, "7"}, {recipe.GroupSums{Max: 9, Groups: 3}, "7,"}, {recipe.GroupSums{Max: 9, Groups: 3}, ",1"},
+		{recipe.GroupSums{Max: 9, Groups: 3}, "7,3"}, {recipe.GroupSums{Max: 9, Groups: 3}, "7.5,1"}, {recipe.GroupSums{Max: 9, Groups: 3}, "7,1,1"},
 	} {
 		if _, ok := Parse(&recipe.Recipe{Query: c.q}, c.text); ok {
 			t.Errorf("%v, %q: accepted", c.q, c.text)
@@ -47,6 +50,14 @@ func TestTyped(t *testing.T) {
 	r := &recipe.Recipe{Query: recipe.Histogram{Length: 3}, Labels: []string{"rare", "often", "never"}}
 	values, err := Typed(r, []string{"often", "0"})
 	if want := []client.Value{client.Bucket(1), client.Bucket(0)}; err != nil || !reflect.DeepEqual(values, want) {
+		t.Errorf("%v", err)
+	}
+	byName := &recipe.Recipe{Query: recipe.GroupSums{Max: 9, Groups: 2}, Labels: []string{"cat", "dog, or fox"}}
+	values, err = Typed(byName, []string{"3,dog, or fox", "4,0"})
+	if want := []client.Value{client.InGroup(3, 1), client.InGroup(4, 0)}; err != nil || !reflect.DeepEqual(values, want) {
+		t.Errorf("%v", err)
+	}
+	if _, err := Typed(byName, []string{"3,cow"}); err == nil || !strings.Contains(err.Error(), "a comma and a group: cat, dog, or fox, or a number from 0 to 1") {
 		t.Errorf("%v", err)
 	}
 	_, err = Typed(r, []string{"often", "SECRET", "x"})
@@ -65,7 +76,7 @@ func TestMadeUp(t *testing.T) {
 	for _, q := range []recipe.Query{
 		recipe.Count{}, recipe.Sum{Max: 2}, recipe.Mean{Max: 2}, recipe.Histogram{Length: 2}, recipe.Multihot{Length: 3, MaxWeight: 1},
 		recipe.SumVec{Length: 2, Max: 1}, recipe.L1BoundSum{Length: 2, Max: 3}, recipe.Vector{Dimension: 4},
-		recipe.Quantiles{Min: 3, Max: 9, Width: 1, Branching: 2},
+		recipe.Quantiles{Min: 3, Max: 9, Width: 1, Branching: 2}, recipe.GroupSums{Min: -3, Max: 9, Groups: 3},
 	} {
 		r := &recipe.Recipe{Query: q}
 		for range 100 {
@@ -85,12 +96,19 @@ func TestLinesAndColumns(t *testing.T) {
 		t.Error("a line without end was read")
 	}
 	const table = "who,cost\nann,3\nbob,\"4\"\n"
-	column, err := Column(strings.NewReader(table), "cost")
+	column, err := Column(strings.NewReader(table), "cost", "")
 	if err != nil || !reflect.DeepEqual(column, []string{"3", "4"}) {
 		t.Errorf("a column: %q, %v", column, err)
 	}
+	both, err := Column(strings.NewReader(table), "cost", "who")
+	if err != nil || !reflect.DeepEqual(both, []string{"3,ann", "4,bob"}) {
+		t.Errorf("two columns: %q, %v", both, err)
+	}
+	if got, err := Column(strings.NewReader(table), "cost", "place"); err == nil {
+		t.Errorf("a column that is not there: %q", got)
+	}
 	for name, in := range map[string]string{"price": table, "cost": table + "cleo\n", "who": ""} {
-		if got, err := Column(strings.NewReader(in), name); err == nil {
+		if got, err := Column(strings.NewReader(in), name, ""); err == nil {
 			t.Errorf("column %s of %q: %q", name, in, got)
 		}
 	}
@@ -123,6 +141,23 @@ func TestTable(t *testing.T) {
 		}
 		if err != nil || tally != c.tally || !reflect.DeepEqual(values, want) {
 			t.Errorf("%+v of %v: not the values wanted, or %+v; %v", c.table, c.recipe.Unit, tally, err)
+		}
+	}
+}
+
+// TestTableOfGroups: the group stands in a column of its own; a row whose group is none is
+// refused by its line.
+func TestTableOfGroups(t *testing.T) {
+	x := Table{File: "rows.csv", Column: "cost", Group: "kind", Unit: EachRow}
+	r := &recipe.Recipe{Query: recipe.GroupSums{Max: 9, Groups: 2}, Labels: []string{"cat", "dog"}}
+	values, _, err := x.Read(strings.NewReader("kind,cost\ndog,3\ncat,4\n"), r)
+	if want := []client.Value{client.InGroup(3, 1), client.InGroup(4, 0)}; err != nil || !reflect.DeepEqual(values, want) {
+		t.Errorf("%v", err)
+	}
+	for rows, fault := range map[string]Fault{"kind,cost\nSECRET,3\n": FaultValue, "kind,cost\ndog,SECRET\n": FaultValue, "sort,cost\ndog,3\n": FaultColumn} {
+		_, _, err := x.Read(strings.NewReader(rows), r)
+		if bad := new(TableError); !errors.As(err, &bad) || bad.Fault != fault || strings.Contains(err.Error(), "SECRET") {
+			t.Errorf("%q: %v", rows, err)
 		}
 	}
 }

@@ -29,8 +29,9 @@ func Lines(in io.Reader) ([]string, error) {
 	return lines, s.Err()
 }
 
-// Column reads one column of a CSV file, by its name in the first line.
-func Column(in io.Reader, column string) ([]string, error) {
+// Column reads one column of a CSV file, by its name in the first line, and behind it with
+// a comma between, where group is not empty, another.
+func Column(in io.Reader, column, group string) ([]string, error) {
 	rows, head, err := open(in)
 	if err != nil {
 		return nil, err
@@ -38,6 +39,12 @@ func Column(in io.Reader, column string) ([]string, error) {
 	at, err := find(head, column)
 	if err != nil {
 		return nil, err
+	}
+	also := -1
+	if group != "" {
+		if also, err = find(head, group); err != nil {
+			return nil, err
+		}
 	}
 	var values []string
 	for {
@@ -48,8 +55,16 @@ func Column(in io.Reader, column string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		values = append(values, strings.Clone(row[at]))
+		values = append(values, strings.Clone(answerOf(row, at, also)))
 	}
+}
+
+// answerOf is the answer in a row, whose group stands in another column unless that is -1.
+func answerOf(row []string, value, group int) string {
+	if group < 0 {
+		return row[value]
+	}
+	return row[value] + "," + row[group]
 }
 
 // open reads the first line of a CSV file.
@@ -78,8 +93,8 @@ const EachRow = "-"
 type Table struct {
 	// File is what errors call it.
 	File string
-	// Column holds the answers.
-	Column string
+	// Column holds the answers. Group, if not empty, holds the groups behind them.
+	Column, Group string
 	// Unit holds the names of the recipe's privacy units, or is [EachRow].
 	Unit string
 	// Person, if not empty, holds the names of persons: one with more units than the
@@ -147,15 +162,15 @@ func (x *Table) Read(in io.Reader, r *recipe.Recipe) ([]client.Value, Tally, err
 }
 
 // columns is where a table's columns stand; -1 for one that it has not.
-type columns struct{ value, unit, person int }
+type columns struct{ value, group, unit, person int }
 
 func (x *Table) columns(head []string) (at columns, err error) {
-	at = columns{-1, -1, -1}
+	at = columns{-1, -1, -1, -1}
 	for _, c := range []struct {
 		name string
 		use  bool
 		at   *int
-	}{{x.Column, true, &at.value}, {x.Unit, x.Unit != EachRow, &at.unit}, {x.Person, x.Person != "", &at.person}} {
+	}{{x.Column, true, &at.value}, {x.Group, x.Group != "", &at.group}, {x.Unit, x.Unit != EachRow, &at.unit}, {x.Person, x.Person != "", &at.person}} {
 		if !c.use {
 			continue
 		}
@@ -190,7 +205,7 @@ func (x *Table) records(in io.Reader, r *recipe.Recipe) ([][]client.Value, error
 			return nil, faultf(FaultFile, "%s: %w", x.File, err)
 		}
 		line, _ := rows.FieldPos(0)
-		v, ok := Parse(r, row[at.value])
+		v, ok := Parse(r, answerOf(row, at.value, at.group))
 		if !ok {
 			return nil, faultf(FaultValue, "%s:%d: no answer to the recipe: %s; want %s; nothing was sent", x.File, line, r.Given(), Wanted(r))
 		}

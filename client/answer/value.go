@@ -36,13 +36,20 @@ func Wanted(r *recipe.Recipe) string {
 	case recipe.Number:
 		return "a whole number"
 	case recipe.Bucket:
-		numbers := fmt.Sprintf("a number from 0 to %d", q.Aggregates()-1)
-		if len(r.Labels) == 0 {
-			return numbers
-		}
-		return strings.Join(r.Labels, ", ") + ", or " + numbers
+		return bucketWanted(r, q.Aggregates())
+	case recipe.Grouped:
+		return "a whole number, a comma and a group: " + bucketWanted(r, q.Aggregates()/2)
 	}
 	return fmt.Sprintf("%d numbers with commas between them", r.Entries())
+}
+
+// bucketWanted says what is typed for one of the buckets, or groups.
+func bucketWanted(r *recipe.Recipe, buckets int) string {
+	numbers := fmt.Sprintf("a number from 0 to %d", buckets-1)
+	if len(r.Labels) == 0 {
+		return numbers
+	}
+	return strings.Join(r.Labels, ", ") + ", or " + numbers
 }
 
 // Typed reads one answer of each text. It fails with *[ValueError].
@@ -77,6 +84,11 @@ func Parse(r *recipe.Recipe, text string) (client.Value, bool) {
 	case recipe.Bucket:
 		n, ok := r.Bucket(text)
 		return client.Bucket(n), ok
+	case recipe.Grouped:
+		number, name, _ := strings.Cut(text, ",")
+		n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
+		group, ok := r.Bucket(strings.TrimSpace(name))
+		return client.InGroup(n, group), ok && err == nil
 	}
 	parts := strings.Split(text, ",")
 	if q.Form() == recipe.Reals {

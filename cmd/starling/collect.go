@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/csv"
 	"errors"
@@ -120,6 +121,16 @@ func resultChart(r *recipe.Recipe, x *collector.Result) *chart.Histogram {
 		}
 		return h
 	}
+	if t := x.Groups; t != nil {
+		h.XLabel, h.YLabel, h.Estimate, h.Interval = "group", "sum", nil, nil
+		for _, row := range t.Groups {
+			if c := row.Sum; c.Known() {
+				h.Labels = append(h.Labels, row.Group)
+				h.Estimate, h.Interval = append(h.Estimate, c.Estimate), append(h.Interval, c.Interval95)
+			}
+		}
+		return h
+	}
 	if x.Sampled != nil {
 		h.YLabel, h.Sampled = "devices", true
 		h.Caption += " " + sampledWords(x)
@@ -184,7 +195,8 @@ func drawResult(path string, r *recipe.Recipe, x *collector.Result) error {
 }
 
 // writeTable writes a line for each number of a result: its name, the estimate with its
-// standard error, and the 95 % interval; of a distribution a line for each decile.
+// standard error, and the 95 % interval; of a distribution a line for each decile, and of
+// groups one for each cell, in which what its state leaves out is empty.
 func writeTable(path string, r *recipe.Recipe, x *collector.Result) error {
 	number := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 	rows := [][]string{{"bucket", "estimate", "stderr", "low95", "high95"}}
@@ -193,6 +205,20 @@ func writeTable(path string, r *recipe.Recipe, x *collector.Result) error {
 		for _, q := range d.Deciles {
 			rows = append(rows, []string{number(q.Share), number(float64(q.Value)), number(float64(q.Interval95[0])), number(float64(q.Interval95[1]))})
 		}
+		return writeRows(path, rows)
+	}
+	if t := x.Groups; t != nil {
+		rows = [][]string{{"group", "of", "state", "estimate", "stderr", "low95", "high95"}}
+		t.Each(func(row *recipe.GroupRow, what string, c *recipe.Cell) {
+			line := []string{row.Group, what, c.State.String(), "", "", "", ""}
+			if c.Known() {
+				line[3], line[4] = number(c.Estimate), number(c.Stderr)
+			}
+			if c.Bounded() {
+				line[5], line[6] = number(c.Interval95[0]), number(c.Interval95[1])
+			}
+			rows = append(rows, line)
+		})
 		return writeRows(path, rows)
 	}
 	for i, v := range x.Estimate {
@@ -237,11 +263,37 @@ func writeDeciles(w io.Writer, d *recipe.Distribution) {
 	fmt.Fprintln(w)
 }
 
+// writeGroups writes the sum, the size and the mean of each group, and of all together.
+func writeGroups(w io.Writer, t *recipe.GroupTable) {
+	fmt.Fprintf(w, "%-20s %4s  %12s  %s\n", "group", "", "estimate", "95 % interval")
+	t.Each(func(row *recipe.GroupRow, what string, c *recipe.Cell) {
+		name := ""
+		if what == "sum" {
+			name = cmp.Or(row.Group, "all together")
+		}
+		estimate, interval := "", ""
+		if c.Known() {
+			estimate = fmt.Sprintf("%.6g", c.Estimate)
+		}
+		if c.Bounded() {
+			interval = fmt.Sprintf("%.6g to %.6g", c.Interval95[0], c.Interval95[1])
+		}
+		if c.State != recipe.CellValue {
+			interval = strings.TrimPrefix(interval+", "+c.State.String(), ", ")
+		}
+		fmt.Fprintf(w, "%-20s %4s  %12s  %s\n", name, what, estimate, interval)
+	})
+	fmt.Fprintln(w)
+}
+
 func writeResult(e *env, r *recipe.Recipe, x *collector.Result) error {
 	h := resultChart(r, x)
 	fmt.Fprintf(e.stdout, "%s\n%s\n\n", h.Title, h.Subtitle)
 	if x.Distribution != nil {
 		writeDeciles(e.stdout, x.Distribution)
+	}
+	if x.Groups != nil {
+		writeGroups(e.stdout, x.Groups)
 	}
 	if r.Query.Form() == recipe.Reals {
 		writeVector(e.stdout, x)
@@ -249,10 +301,10 @@ func writeResult(e *env, r *recipe.Recipe, x *collector.Result) error {
 		if err := h.WriteText(e.stdout, e.columns(), e.plain); err != nil {
 			return err
 		}
-		if note := h.BelowZero(); note != "" {
+		if note := h.BelowZero(); note != "" && x.Groups == nil {
 			fmt.Fprintf(e.stdout, "\n%s\n", strings.Join(prose.Wrap(note, min(e.columns(), 100)), "\n"))
 		}
-	} else {
+	} else if x.Groups == nil {
 		for i, v := range x.Estimate {
 			label := r.Label(i)
 			if form := r.Query.Form(); form == recipe.YesOrNo || form == recipe.Number {

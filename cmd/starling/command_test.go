@@ -183,6 +183,8 @@ func TestParseQuery(t *testing.T) {
 		"l1:12:30":                recipe.L1BoundSum{Length: 12, Max: 30},
 		"quantiles:5:104:2:7":     recipe.Quantiles{Min: 5, Max: 104, Width: 2, Branching: 7},
 		"quantiles:0:2:1:0":       recipe.Quantiles{Max: 2, Width: 1, Branching: 3},
+		"groups:0:20:4":           recipe.GroupSums{Max: 20, Groups: 4},
+		"groups:-7:-2:3":          recipe.GroupSums{Min: -7, Max: -2, Groups: 3},
 		"vector:9:1.5:10":         recipe.Vector{Dimension: 9, Bound: 1536, FracBits: 10},
 		"vector:9:1:15:l2fixed16": recipe.Vector{Dimension: 9, Bound: 1 << 15, FracBits: 15, Proof: recipe.L2Fixed16},
 	} {
@@ -190,7 +192,7 @@ func TestParseQuery(t *testing.T) {
 			t.Errorf("%q: got %v, %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"", "sum", "count:3", "histogram:x", "histogram:-1", "multihot:8", "l1:8", "l1:8:1:1", "quantiles:0:9:1", "histogram:9999999999", "sum:1:2", "histogram:3:",
+	for _, text := range []string{"", "sum", "count:3", "histogram:x", "histogram:-1", "multihot:8", "l1:8", "l1:8:1:1", "quantiles:0:9:1", "groups", "groups:0:9", "groups:0:9:4:1", "groups:0:9:-1", "groups:0:9.5:2", "groups:0:9:9999999999", "histogram:9999999999", "sum:1:2", "histogram:3:",
 		"vector", "vector:9:1", "vector:9:0:15", "vector:9:NaN:15", "vector:9:1:300", "vector:-9:1:15", "vector:9:1:15:pine33"} {
 		if q, err := parseQuery(text); err == nil {
 			t.Errorf("%q: accepted as %v", text, q)

@@ -30,6 +30,8 @@ each enrols at an attester, gets credentials of two issuers and shows them, and 
 With --recipe health each row gives its visits, at most 20, under one of four ratings of health, and proves that they add up to
 no more; neither number nor rating shows.
 
+With --recipe groups each row gives the same and both stay secret, but what is released has the sum, the size and the mean of each rating, beside the truth.
+
 With --recipe quantiles each row marks the nodes over its visits in a tree over the numbers to 99, and nine deciles are printed beside the truth.
 
 With --recipe vector 2,000 devices send vectors of 10,000 real numbers made of the table, whose norm each proves; the released
@@ -43,6 +45,7 @@ error of the running sums is printed beside its forecast.`,
 			{"starling lab --population 6000 --sampling 0.5 --credentials all", "each device counts once: attester, issuers, log and witnesses"},
 			{"starling lab --recipe needles", "importance sampling of a rare answer, with cover"},
 			{"starling lab --recipe health", "sums that one device moves by a proved bound, wherever it moves them"},
+			{"starling lab --recipe groups", "sums, sizes and means by a group that nobody sees"},
 			{"starling lab --recipe quantiles", "all deciles of a number at once"},
 			{"starling lab --recipe vector", "the mean of vectors with a proved norm"},
 			{"starling lab --recipe vector --projection 2500", "fewer bytes, by a public random projection"},
@@ -58,7 +61,7 @@ error of the running sums is printed beside its forecast.`,
 			rows := flags.Int("rows", 0, "take only the first `N` rows of the table")
 			population := flags.Int("population", 0, "make `N` devices that decide by secret coins")
 			sampling := flags.String("sampling", "", "the coins' probability `Q`, 0.1 if not given")
-			question := flags.String("recipe", "", "what is asked, visits, health, quantiles, needles or vector: `NAME`")
+			question := flags.String("recipe", "", "what is asked, visits, health, groups, quantiles, needles or vector: `NAME`")
 			rounds := flags.Int("rounds", 0, "collect `N` times from the population, or with --correlated, within the same epsilon in all")
 			credentials := flags.String("credentials", "", "have the recipe count devices and stand in a log; `WHO` enrols and shows credentials: all")
 			known := flags.Bool("known-sample", false, "for comparison: a known part of the population reports, without coins")
@@ -104,11 +107,11 @@ error of the running sums is printed beside its forecast.`,
 					}
 				}
 				switch *question {
-				case "", lab.Visits, lab.Health, lab.Quantiles, lab.Needles:
+				case "", lab.Visits, lab.Health, lab.Groups, lab.Quantiles, lab.Needles:
 				case lab.Vectors:
 					return labVectors(ctx, e, watch, &o, vectors, *asJSON)
 				default:
-					return usageOf("lab", fmt.Errorf("--recipe: no %q; want %s, %s, %s, %s or %s", *question, lab.Visits, lab.Health, lab.Quantiles, lab.Needles, lab.Vectors))
+					return usageOf("lab", fmt.Errorf("--recipe: no %q; want %s, %s, %s, %s, %s or %s", *question, lab.Visits, lab.Health, lab.Groups, lab.Quantiles, lab.Needles, lab.Vectors))
 				}
 				if vectors.given() {
 					return usageOf("lab", errors.New("--devices, --dimension, --proof, --projection, --noise-half, --noise-device, --correlated and "+

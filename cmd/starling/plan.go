@@ -62,7 +62,7 @@ answer every --separation rounds or less often.
 			flags.Uint64Var(&g.MinBatch, "min-batch", 0, "release nothing about fewer than `B` reports; chosen if not given")
 			out := flags.String("out", "", "write the recipe to `FILE`, which must not exist")
 			name := flags.String("name", "", "of the recipe: what is asked, in a few words: `TEXT`")
-			names := flags.String("names", "", "of the recipe: names of a histogram's buckets, as for recipe new: `WORDS`")
+			names := flags.String("names", "", "of the recipe: names of a histogram's buckets or of groups, as for recipe new: `WORDS`")
 			leader := flags.String("leader", "", "of the recipe: base `URL` of the leader")
 			helper := flags.String("helper", "", "of the recipe: base `URL` of the helper")
 			unit := newUnitFlags(flags)

@@ -92,6 +92,8 @@ func recipeNew() *command {
   quantiles:MIN:MAX:WIDTH:BRANCHING
                     how numbers are distributed, with their deciles; from MIN to MAX, beyond which they count as the nearest,
                     in bins of WIDTH numbers under a tree. BRANCHING is that of its nodes; 0 chooses it for Gaussian noise
+  groups:MIN:MAX:N  the sum, the size and the mean of each of N groups, of which each device is in one, of numbers from MIN,
+                    which may be below 0, to MAX; neither number nor group shows
   vector:N:NORM:BITS[:PROOF]
                     the sum of vectors of N real numbers, of length (L2 norm) at most NORM, to BITS binary places. PROOF is
                     pine32, pine40, pine64, pine128, l2fixed16 or l2fixed32; by default the smallest pine with room
@@ -109,13 +111,16 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unit
 				"--epsilon 1", "rare errors, reported by half of those who have one, in secret"},
 			{"starling recipe new --name 'Minutes on the way' --query quantiles:0:239:1:0 --leader https://leader.example/ " +
 				"--helper https://helper.example/ --min-batch 1000 --epsilon 1", "the deciles of numbers, without a guess where they lie"},
+			{"starling recipe new --name 'Hours of sleep' --query groups:0:24:3 --names never,shifts,nights --noise discrete-laplace " +
+				"--leader https://leader.example/ --helper https://helper.example/ --min-batch 1000 --epsilon 1",
+				"sums and means by group: starling send FILE 7,shifts"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			asJSON := flags.Bool("json", false, "print the recipe as one JSON object")
 			name := flags.String("name", "", "what is asked, in a few words: `TEXT`")
 			description := flags.String("description", "", "what is asked and why: `TEXT`")
 			query := flags.String("query", "", "what is computed: `QUERY`")
-			names := flags.String("names", "", "name the buckets of a histogram, from 0 on: `WORDS` with commas between them, as walk,bike,bus")
+			names := flags.String("names", "", "name the buckets of a histogram or the groups of sums by group, from 0 on: `WORDS` with commas between them, as walk,bike,bus")
 			leader := flags.String("leader", "", "base `URL` of the leader")
 			helper := flags.String("helper", "", "base `URL` of the helper")
 			minBatch := flags.Uint64("min-batch", 0, "release nothing about fewer than `B` reports")

@@ -25,10 +25,11 @@ import (
 
 func sendCommand() *command {
 	return &command{
-		name: "send", args: "[--csv FILE --column NAME [--unit COLUMN] | --stdin | --simulate N | --no-answer] [--manifest FILE] [--credentials DIR --policy FILE] [--ledger DIR --budget E] [--json] RECIPE [VALUE...]",
+		name: "send", args: "[--csv FILE --column NAME [--group COLUMN] [--unit COLUMN] | --stdin | --simulate N | --no-answer] [--manifest FILE] [--credentials DIR --policy FILE] [--ledger DIR --budget E] [--json] RECIPE [VALUE...]",
 		short: "Answer a recipe as devices do: split, seal and upload",
 		long: `Each value becomes one report of its own. A value is yes or no for a count, a number for a sum or a mean, a bucket
-for a histogram, by its name or from 0, and numbers with commas between them for vectors.
+for a histogram, by its name or from 0, numbers with commas between them for vectors, and a number, a comma and a group for sums
+by group, as 7,good; in a CSV file the group may stand in --group's column.
 Rows of a CSV file with the same value in --unit's column are records of one unit of the recipe, and become one report, as the
 recipe says; with --unit - each row is a unit. --person names the column of persons: one with more units than the recipe says is refused.
 With --manifest everything goes through the relay that the manifest names, each report by itself. The gateway behind it
@@ -41,6 +42,7 @@ The certificate in the recipe's file is checked first; a guarantee that it does 
 			{"starling send recipe.starling 3", "one report"},
 			{"starling send --csv answers.csv --column visits recipe.starling", "one report a row"},
 			{"starling send --csv visits.csv --column cost --unit patient costs.starling", "one report a patient, of all their rows"},
+			{"starling send --csv visits.csv --column visits --group health visits.starling", "one number in one group a row"},
 			{"starling send --simulate 20000 recipe.starling", "made-up answers, for tests"},
 			{"starling send --ledger ~/.local/share/starling --budget 4 --manifest manifest.starling crashes.starling 0,0,1",
 				"one person's answer, if the coin says so"},
@@ -50,6 +52,7 @@ The certificate in the recipe's file is checked first; a guarantee that it does 
 			file := flags.String("csv", "", "read values from a column of this `FILE`")
 			column := flags.String("column", "", "the column's `NAME` in its first line")
 			var table answer.Table
+			flags.StringVar(&table.Group, "group", "", "for sums by group: the group stands in this `COLUMN`")
 			flags.StringVar(&table.Unit, "unit", "", "rows with the same value in this `COLUMN` are of one unit of the recipe; - for none")
 			flags.StringVar(&table.Person, "person", "", "rows with the same value in this `COLUMN` are of one person")
 			stdin := flags.Bool("stdin", false, "read values from standard input, one a line")
@@ -83,7 +86,7 @@ The certificate in the recipe's file is checked first; a guarantee that it does 
 				} else if table.Unit != "" && len(args) == 1 && !*stdin && *simulate == 0 {
 					values, units, err = readTable(&table, r)
 				} else {
-					values, err = readValues(e.stdin, r, args[1:], *file, *column, *stdin, *simulate)
+					values, err = readValues(e.stdin, r, args[1:], &table, *stdin, *simulate)
 				}
 				if bad := new(answer.ValueError); errors.As(err, &bad) {
 					return &failure{exitInput, err, "starling recipe show " + args[0]}
@@ -261,8 +264,10 @@ func (x *sending) printSent(e *env, sent *sender.Sent, units *answer.Tally) erro
 func checkTable(x *answer.Table, r *recipe.Recipe) error {
 	u := r.PrivacyUnit()
 	switch {
-	case x.File == "" && (x.Unit != "" || x.Person != ""):
-		return usageOf("send", errors.New("--unit and --person name columns of the --csv file"))
+	case x.File == "" && (x.Group != "" || x.Unit != "" || x.Person != ""):
+		return usageOf("send", errors.New("--group, --unit and --person name columns of the --csv file"))
+	case x.Group != "" && r.Given().Form() != recipe.Grouped:
+		return usageOf("send", errors.New("--group goes with sums by group, and the recipe asks for something else"))
 	case x.File != "" && x.Column == "":
 		return usageOf("send", errors.New("--csv needs --column, the name of a column in the file's first line"))
 	case x.File != "" && x.Unit == "" && r.Unit != nil:
@@ -302,9 +307,9 @@ func readTable(x *answer.Table, r *recipe.Recipe) ([]client.Value, answer.Tally,
 }
 
 // readValues gathers the values from exactly one source.
-func readValues(in io.Reader, r *recipe.Recipe, args []string, file, column string, stdin bool, simulate int) ([]client.Value, error) {
+func readValues(in io.Reader, r *recipe.Recipe, args []string, x *answer.Table, stdin bool, simulate int) ([]client.Value, error) {
 	sources := 0
-	for _, given := range []bool{len(args) > 0, file != "", stdin, simulate != 0} {
+	for _, given := range []bool{len(args) > 0, x.File != "", stdin, simulate != 0} {
 		if given {
 			sources++
 		}
@@ -322,14 +327,14 @@ func readValues(in io.Reader, r *recipe.Recipe, args []string, file, column stri
 			values[i] = answer.MadeUp(r)
 		}
 		return values, nil
-	case file != "":
-		f, err := os.Open(file)
+	case x.File != "":
+		f, err := os.Open(x.File)
 		if err != nil {
 			return nil, ofInput(err, "starling send --help")
 		}
 		defer f.Close()
-		if args, err = answer.Column(f, column); err != nil {
-			return nil, failf(exitInput, "starling send --help", "%s: %w", file, err)
+		if args, err = answer.Column(f, x.Column, x.Group); err != nil {
+			return nil, failf(exitInput, "starling send --help", "%s: %w", x.File, err)
 		}
 	case stdin:
 		var err error

@@ -1,6 +1,10 @@
 package local
 
-import "math"
+import (
+	"math"
+
+	"github.com/starling-agg/starling/dp/sketch"
+)
 
 // Paper 002: a device has a group of k, secret, and a value from +-1..+-m; the sums of
 // the values by group are wanted. Both schemes are for settings where no one is trusted:
@@ -234,17 +238,8 @@ func (e Estimate) Interval(z float64) (low, high float64) {
 // within the range of the values. Where the size may be zero, to z standard errors, the
 // bounds are that range.
 func (e GroupEstimate) Mean(z float64) (mean, low, high float64) {
-	s, n := e.Sum, e.Size
-	inRange := func(x float64) float64 { return min(e.m, max(-e.m, x)) }
-	if n.Value > 0 && !math.IsInf(n.Variance, 1) {
-		mean = inRange(s.Value / n.Value)
-	}
-	a := n.Value*n.Value - z*z*n.Variance
-	if !(a > 0) || n.Value <= 0 {
-		return mean, -e.m, e.m
-	}
-	b := s.Value*n.Value - z*z*e.covariance
-	c := s.Value*s.Value - z*z*s.Variance
-	d := math.Sqrt(max(0, b*b-a*c))
-	return mean, inRange((b - d) / a), inRange((b + d) / a)
+	m := sketch.GroupMoments{Sum: e.Sum.Value, Size: e.Size.Value,
+		SumVariance: e.Sum.Variance, SizeVariance: e.Size.Variance, Covariance: e.covariance}
+	mean, low, high, _ = m.Mean(z, -e.m, e.m)
+	return mean, low, high
 }

@@ -192,7 +192,8 @@ func TestRecipe(t *testing.T) {
 	o := account.Options{Name: "Ages", Leader: "https://leader.example/", Helper: "https://helper.example/"}
 	for _, q := range []recipe.Query{recipe.Count{}, recipe.Histogram{Length: 21}, recipe.Sum{Max: 100}, recipe.Mean{Max: 100},
 		recipe.Multihot{Length: 8, MaxWeight: 3}, recipe.SumVec{Length: 4, Max: 15},
-		recipe.L1BoundSum{Length: 8, Max: 10}, recipe.Quantiles{Max: 99, Width: 1, Branching: 5}} {
+		recipe.L1BoundSum{Length: 8, Max: 10}, recipe.Quantiles{Max: 99, Width: 1, Branching: 5},
+		recipe.GroupSums{Min: -5, Max: 20, Groups: 4}} {
 		p := mustMake(t, Goal{Query: q, People: 20000, Within: 0.01, Rounds: 3})
 		r, err := p.Recipe(o)
 		if err != nil {

@@ -1,0 +1,65 @@
+package lab
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/starling-agg/starling/recipe"
+)
+
+// TestGroups plays the lab whose devices give a number in a secret group, with every kind
+// of malicious report: one more in the places of another group than was proved is refused
+// like all of them. What is released has each cell of the table, with its truth.
+func TestGroups(t *testing.T) {
+	n := 2 * len(attacks)
+	r, err := Run(t.Context(), Options{Rows: testRows, Recipe: Groups, Malicious: n, Frame: Frame{Out: t.TempDir()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Check(); err != nil {
+		t.Error(err)
+	}
+	checkJSON(t, r)
+	if r.Accepted != testRows || r.Rejected["vdaf_verify_error"] != 4 {
+		t.Errorf("accepted %d, rejected %v", r.Accepted, r.Rejected)
+	}
+	if !slices.Equal(r.Labels, []string{"excellent", "good", "fair", "poor"}) || len(r.Groups) != 15 || len(r.Certificate) == 0 {
+		t.Fatalf("%q, %d cells, a certificate of %d bytes", r.Labels, len(r.Groups), len(r.Certificate))
+	}
+	for i, x := range r.Groups {
+		if group := append(slices.Clone(r.Labels), "")[i/3]; x.Group != group || x.Of != []string{"sum", "size", "mean"}[i%3] {
+			t.Errorf("cell %d is %+v", i, x)
+		}
+		if i%3 == 0 && i < 12 && (int64(x.Truth) != r.Truth[i/3] || x.Cell.Estimate != r.Estimate[i/3]) {
+			t.Errorf("cell %d is %+v, the bar %v of %d", i, x, r.Estimate[i/3], r.Truth[i/3])
+		}
+		// Seven deviations of a 95 % interval are a chance below 1e-6, of the sum of two
+		// Laplace draws too.
+		if in := x.Cell.Interval95; i%3 != 2 && math.Abs(x.Cell.Estimate-x.Truth) > 4*(in[1]-in[0])/2+1e-9 {
+			t.Errorf("cell %d is far off: %+v", i, x)
+		}
+	}
+	// Scale 40 on each server is a deviation of 80, of a size sqrt(2 * 3/4)/20 of that.
+	if x := r.Groups[1].Cell; x.Stderr < 4 || x.Stderr > 6 || x.State != recipe.CellValue {
+		t.Errorf("the size of the first group: %+v", x)
+	}
+	if x := r.Groups[13].Cell; x.Estimate != testRows || x.Stderr != 0 {
+		t.Errorf("the number of all: %+v", x)
+	}
+	var text strings.Builder
+	if err := r.WriteText(&text, 100, true); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"how many people, by how they rate their health", "estimate      truth  95 % interval", "all together   sum", "616 sent, 600 accepted"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("the text lacks %q:\n%s", want, text.String())
+		}
+	}
+	for name, o := range map[string]Options{"population": {Recipe: Groups, Population: 2000}, "rounds": {Recipe: Groups, Rounds: 2}} {
+		if err := o.Validate(); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
