@@ -39,8 +39,10 @@ type Plan struct {
 	Needs *Need
 
 	// Variance is sigma^2 of the discrete Gaussian noise that each server draws, or for
-	// Noisy each device; zero if the devices randomize in other ways.
-	Variance recipe.Rational
+	// Noisy each device; zero if the devices randomize in other ways, and where the servers
+	// draw Laplace noise, whose scale is Scale.
+	Variance, Scale recipe.Rational
+	laplace         bool
 	// Proved is what devices with a randomizer prove about what they send; nil for others.
 	Proved *recipe.ProvedBound
 	// Epsilon0 is the loss of one report by itself, for replacing the answer; 0 if
@@ -143,6 +145,9 @@ func one(g Goal) (*Plan, error) {
 	var err error
 	switch g.Randomizer {
 	case Servers:
+		if g.eitherNoise() {
+			return p, p.byEither()
+		}
 		err = p.byServers()
 	case Noisy:
 		err = p.byNoise()
@@ -184,7 +189,7 @@ func (p *Plan) byServers() error {
 	var err error
 	switch {
 	case fromAccuracy:
-		if p.Variance, err = below(room); err != nil {
+		if err = p.widest(room); err != nil {
 			return err
 		}
 		if err := p.lose(); err != nil && !errors.Is(err, release.ErrNoGuarantee) {
@@ -198,7 +203,9 @@ func (p *Plan) byServers() error {
 	case g.Epsilon == 0:
 		// Not even the narrowest noise leaves the accuracy: plan that noise, and say what
 		// it takes.
-		p.Variance = recipe.Rational{Num: 1, Den: 4}
+		if err := p.widest(leastVariance); err != nil {
+			return err
+		}
 		if err := p.lose(); err != nil {
 			return err
 		}
@@ -232,7 +239,7 @@ func decimalBelow(x float64, digits int) (recipe.Decimal, error) {
 func (p *Plan) room() float64 {
 	g := &p.Goal
 	n := float64(g.People)
-	wanted := g.Within * g.full(n) / z(g.Confidence)
+	wanted := g.Within * g.full(n) / p.z(g.Confidence)
 	return (wanted*wanted - g.sampleVariance(n)) / (2 * p.ofMean())
 }
 
@@ -246,15 +253,15 @@ func below(v float64) (recipe.Rational, error) {
 func (p *Plan) measure() {
 	g := &p.Goal
 	n := float64(g.People)
-	p.spread(math.Sqrt(2*p.Variance.Float()*p.ofMean() + g.sampleVariance(n)))
+	p.spread(math.Sqrt(2*p.drawn()*p.ofMean() + g.sampleVariance(n)))
 }
 
 // spread turns a standard deviation into an error.
 func (p *Plan) spread(deviation float64) {
 	g := &p.Goal
-	k := float64(g.Query.Aggregates())
-	each := z(g.Confidence) * deviation
-	p.Error = Error{Each: each, All: z(1-(1-g.Confidence)/k) * deviation, Part: each / g.full(float64(g.People))}
+	k := float64(p.results())
+	each := p.z(g.Confidence) * deviation
+	p.Error = Error{Each: each, All: p.z(1-(1-g.Confidence)/k) * deviation, Part: each / g.full(float64(g.People))}
 	if g.Query.Averages() {
 		p.Error.Each /= float64(g.People)
 		p.Error.All /= float64(g.People)
@@ -269,8 +276,8 @@ func (p *Plan) spread(deviation float64) {
 func (p *Plan) people() uint64 {
 	g := &p.Goal
 	a := math.Pow(g.Within*g.largest(), 2)
-	zz := z(g.Confidence) * z(g.Confidence)
-	b, c := zz*g.sampleVariance(1), zz*2*p.Variance.Float()*p.ofMean()
+	zz := p.z(g.Confidence) * p.z(g.Confidence)
+	b, c := zz*g.sampleVariance(1), zz*2*p.drawn()*p.ofMean()
 	return uint64(math.Ceil(outward.Up((b + math.Sqrt(b*b+4*a*c)) / (2 * a))))
 }
 
@@ -279,7 +286,7 @@ func (p *Plan) lose() error {
 	if p.Goal.HideCount {
 		return p.hide(recipe.EachDraws(p.Variance))
 	}
-	g, err := p.guarantee(release.Rational(p.Variance), 1)
+	g, err := p.guarantee(release.Rational(p.parameter()), 1)
 	if err != nil {
 		p.Loss = recipe.NoPrivacy
 		return err
@@ -293,6 +300,9 @@ func (p *Plan) calibrate() error {
 	g := &p.Goal
 	if g.HideCount {
 		return p.hide(nil)
+	}
+	if p.laplace {
+		return p.calibrateLaplace()
 	}
 	if g.Batches > 0 {
 		v, _, err := accountant.CalibrateCorrelated(g.Epsilon, g.Delta, p.norm2(), g.contribution(), release.ReplaceOne, uint64(g.Rounds))
@@ -359,7 +369,7 @@ const miss = 0.01
 func (p *Plan) guarantee(v release.Rational, crowd float64) (release.Guarantee, error) {
 	g := &p.Goal
 	rounds := uint64(g.Rounds)
-	noise := release.Times(rounds, release.DiscreteGaussian{Variance: v, Contribution: g.contribution()})
+	noise := release.Times(rounds, p.mechanism(v))
 	if g.Batches > 0 {
 		noise.Mechanism = release.CorrelatedGaussian{Variance: v, Norm2: p.norm2(), Contribution: g.contribution()}
 		return accountant.Epsilon([]release.Release{noise}, g.Delta, release.ReplaceOne)

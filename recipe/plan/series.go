@@ -67,12 +67,15 @@ func (p *Plan) correlate() (err error) {
 }
 
 // ofMean is how much of a draw's variance is in the number that the accuracy is about: all
-// of it, or what a rank has of it where ranks are asked for; of correlated noise, what is
+// of it, or what a rank has of it where ranks are asked for, or the sum of a group; of correlated noise, what is
 // left of that in the mean of all batches.
 func (p *Plan) ofMean() float64 {
 	part := 1.0
 	if q, ok := p.Goal.Query.(interface{ RankVariance() float64 }); ok {
 		part = q.RankVariance()
+	}
+	if q, ok := p.Goal.Query.(grouped); ok {
+		part = q.SumVariance()
 	}
 	if p.Goal.Batches == 0 {
 		return part
@@ -84,6 +87,9 @@ func (p *Plan) ofMean() float64 {
 func (p *Plan) noise() recipe.Noise {
 	if p.Goal.Batches > 0 {
 		return recipe.CorrelatedGaussian{Variance: p.Variance, Series: p.Series}
+	}
+	if p.laplace {
+		return recipe.DiscreteLaplace{Scale: p.Scale}
 	}
 	return recipe.EachDraws(p.Variance)
 }

@@ -104,7 +104,7 @@ func (p *Plan) persons() error {
 
 // openLoss is the loss where it is known who takes part.
 func openLoss(p *Plan) (recipe.Loss, error) {
-	out, err := p.guarantee(release.Rational(p.Variance), 1)
+	out, err := p.guarantee(release.Rational(p.parameter()), 1)
 	switch {
 	case errors.Is(err, release.ErrNoGuarantee):
 		return recipe.NoPrivacy, nil
@@ -116,7 +116,7 @@ func openLoss(p *Plan) (recipe.Loss, error) {
 
 // crowded is the loss where one person in crowd is honest.
 func (p *Plan) crowded(crowd float64) (recipe.Loss, error) {
-	out, err := p.guarantee(release.Rational(p.Variance), crowd)
+	out, err := p.guarantee(release.Rational(p.parameter()), crowd)
 	if errors.Is(err, release.ErrNoGuarantee) || errors.Is(err, release.ErrParameter) {
 		return recipe.NoPrivacy, nil
 	}
@@ -132,10 +132,10 @@ func rounds(n uint32) string {
 
 // sigma is the standard deviation of one server's noise.
 func (p *Plan) sigma() float64 {
-	if p.Variance.Den == 0 {
+	if p.parameter().Den == 0 {
 		return 0
 	}
-	return math.Sqrt(p.Variance.Float())
+	return math.Sqrt(p.drawn())
 }
 
 // MarshalJSON writes the plan as one flat object; loss as epsilon and delta, null where
@@ -155,6 +155,7 @@ func (p *Plan) MarshalJSON() ([]byte, error) {
 		MinBatch    uint64              `json:"min_batch"`
 		Sigma       float64             `json:"sigma,omitempty"`
 		Variance    string              `json:"variance,omitempty"`
+		Scale       string              `json:"scale,omitempty"`
 		Epsilon0    float64             `json:"epsilon0,omitempty"`
 		Dummies     float64             `json:"dummies,omitempty"`
 		Allowance   uint64              `json:"allowance,omitempty"`
@@ -176,19 +177,23 @@ func (p *Plan) MarshalJSON() ([]byte, error) {
 		Projections []Shorter           `json:"projections,omitempty"`
 		Proved      *recipe.ProvedBound `json:"proved_bound,omitempty"`
 		Series      *SeriesError        `json:"correlated,omitempty"`
+		Groups      *recipe.GroupErrors `json:"groups,omitempty"`
 	}{
 		Query: g.Query.String(), People: g.People, Population: g.Population, Within: g.Within, Confidence: g.Confidence, Fits: p.Fits,
 		Needs: p.Needs, Randomizer: g.Randomizer, Sampling: g.rate(), MinBatch: p.MinBatch, Sigma: p.sigma(), Epsilon0: p.Epsilon0,
 		Dummies: p.Dummies, Allowance: p.Allowance, Delta: p.Loss.Delta, Rounds: g.Rounds, Theorem: p.Theorem, Error: p.Error,
 		Conditions: append([]string{}, p.Conditions...), Anyway: p.stated().Unconditional, Unit: g.unit(),
 		Assumptions: p.Assumptions, Fallbacks: p.Fallbacks, Instead: append([]Option{}, p.Instead...),
-		Proofs: p.proofs(), Projections: p.projections(), Proved: p.Proved, Series: p.series(),
+		Proofs: p.proofs(), Projections: p.projections(), Proved: p.Proved, Series: p.series(), Groups: p.groups(),
 	}
 	if p.Local.Finite() {
 		out.Local = &p.Local
 	}
 	if p.Variance.Den != 0 {
 		out.Variance = p.Variance.String()
+	}
+	if p.Scale.Den != 0 {
+		out.Scale = p.Scale.String()
 	}
 	if g.unit().PerPerson > 0 {
 		out.Person = &p.Person
@@ -228,7 +233,11 @@ func (p *Plan) WriteText(w io.Writer, width int) error {
 	}
 	switch g.Randomizer {
 	case Servers:
-		line("Noise", "each server adds whole-number Gaussian noise of standard deviation %s (variance %s)", number(p.sigma()), p.Variance)
+		if p.laplace {
+			line("Noise", "each server adds whole-number Laplace noise of standard deviation %s (scale %s), narrower here than Gaussian noise", number(p.sigma()), p.Scale)
+		} else {
+			line("Noise", "each server adds whole-number Gaussian noise of standard deviation %s (variance %s)", number(p.sigma()), p.Variance)
+		}
 		if s := p.series(); s != nil {
 			line("", "of these draws, each of which reaches %d batches, later batches take back a part: %d batches, in the order of time", s.Bands, s.Batches)
 		}
@@ -280,8 +289,11 @@ func (p *Plan) WriteText(w io.Writer, width int) error {
 			line("", "%s", words)
 		}
 	}
-	if g.Query.Aggregates() > 1 {
-		line("", "all %d numbers at once are within %s", g.Query.Aggregates(), atMost(p.Error.All))
+	if e := p.groups(); e != nil {
+		line("", "%s", groupWords(e))
+	}
+	if n := p.results(); n > 1 {
+		line("", "all %d numbers at once are within %s", n, atMost(p.Error.All))
 	}
 	b.WriteByte('\n')
 	if p.Local.Finite() {
