@@ -1,12 +1,16 @@
 package lab
 
 import (
+	"errors"
 	"math"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/vdaf"
+	"github.com/starling-agg/starling/vdaf/prio3"
 )
 
 // TestGroups plays the lab whose devices give a number in a secret group, with every kind
@@ -60,6 +64,67 @@ func TestGroups(t *testing.T) {
 	for name, o := range map[string]Options{"population": {Recipe: Groups, Population: 2000}, "rounds": {Recipe: Groups, Rounds: 2}} {
 		if err := o.Validate(); err == nil {
 			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+// TestGroupsProof: what adds up to more than the range is refused by both servers though a
+// proof for a larger bound of as many bits comes with it, whose bits add up to more under
+// the smaller one too; what is spread over groups within the range is not; and nobody
+// shares a number out of range.
+func TestGroupsProof(t *testing.T) {
+	r := recipe.Recipe{Query: recipe.GroupSums{Min: -2, Max: 3, Groups: 2, Chunk: 4}}
+	config, err := r.VDAFConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := config.(dap.L1BoundSumConfig)
+	strict, err1 := prio3.NewL1BoundSum(2, int(c.Length), c.MaxValue, int(c.ChunkLength))
+	loose, err2 := prio3.NewL1BoundSum(2, int(c.Length), 7, int(c.ChunkLength))
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	var nonce [vdaf.NonceSize]byte
+	var key [vdaf.VerifyKeySize]byte
+	verify := func(s *vdaf.Shares) error {
+		size, errs := strict.Sizes(), make([]error, 1)
+		shares, msgs := make([][]byte, 2), make([]byte, size.VerifierMessage)
+		states := []vdaf.State{strict.NewState(1), strict.NewState(1)}
+		for agg, st := range states {
+			in := vdaf.Reports{Nonces: [][vdaf.NonceSize]byte{nonce}, Public: [][]byte{s.Public}, Inputs: [][]byte{s.Inputs[agg]}}
+			shares[agg] = make([]byte, size.VerifierShare)
+			strict.VerifyInit(st, &key, nil, agg, &in, shares[agg], errs)
+		}
+		strict.Combine(nil, shares, msgs, errs)
+		for _, st := range states {
+			strict.Check(st, msgs, errs)
+		}
+		return errs[0]
+	}
+	encode := r.Query.(recipe.Encoded).Encode
+	for _, x := range []struct {
+		by      *prio3.L1BoundSum
+		numbers []uint64
+		want    error
+	}{
+		{strict, encode([]uint64{1, 1}), nil},
+		{strict, []uint64{3, 0, 0, 2}, nil},
+		{strict, []uint64{1, 1, 1, 1}, nil},
+		{loose, []uint64{3, 3, 0, 0}, vdaf.ErrVerify},
+		{loose, []uint64{3, 3, 0, 1}, vdaf.ErrVerify},
+		{loose, []uint64{2, 1, 1, 2}, vdaf.ErrVerify},
+	} {
+		s, err := x.by.Shard(nil, x.numbers, &nonce)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := verify(s); !errors.Is(err, x.want) || (err == nil) != (x.want == nil) {
+			t.Errorf("%v: %v, want %v", x.numbers, err, x.want)
+		}
+	}
+	for _, value := range []int64{-3, 4, math.MinInt64, math.MaxInt64} {
+		if _, err := strict.Shard(nil, encode([]uint64{uint64(value), 0}), &nonce); !errors.Is(err, vdaf.ErrMeasurement) {
+			t.Errorf("%d is shared: %v", value, err)
 		}
 	}
 }

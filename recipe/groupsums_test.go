@@ -169,6 +169,36 @@ func TestGroupCoverage(t *testing.T) {
 	}
 }
 
+// TestGroupCoverageOfWholeNumbers: where 1.96 deviations are a little less than 2, sums that
+// are 2 off are in their intervals, for the half unit that these are wider; in 40,000 of 100
+// groups no more than 5.6 % miss (6 standard errors above 5 %), where without it 10 % would.
+func TestGroupCoverageOfWholeNumbers(t *testing.T) {
+	const runs = 400
+	q, noise := GroupSums{Min: 0, Max: 1, Groups: 100}, EachDraws(Rational{Num: 12, Den: 25})
+	r := rand.New(rand.NewPCG(33, 34))
+	x, draw := groups(q, noise), draws(t, noise, r)
+	members := crowd(q, r, slices.Repeat([]int{9}, 100)...)
+	still, truth, missed := encoded(q, members), truths(q, members), 0
+	for range runs {
+		sums := slices.Clone(still)
+		for i := range sums {
+			sums[i] += draw() + draw()
+		}
+		table, err := x.GroupTable(sums, uint64(len(members)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for g, row := range table.Groups {
+			if in := row.Sum.Interval95; truth[3*g] < in[0] || truth[3*g] > in[1] {
+				missed++
+			}
+		}
+	}
+	if missed > runs*100*56/1000 {
+		t.Errorf("%d of %d intervals leave out the truth", missed, runs*100)
+	}
+}
+
 // TestCellStates: each state stands where it is meant to, up to its edge.
 func TestCellStates(t *testing.T) {
 	state := func(c Cell) string {

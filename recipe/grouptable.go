@@ -181,13 +181,13 @@ func (t *GroupTable) suppress(least float64) {
 		some = append(some, i)
 	}
 	slices.SortStableFunc(some, func(a, b int) int { return cmp.Compare(t.Groups[a].Size.Estimate, t.Groups[b].Size.Estimate) })
-	hidden, n := 0.0, 0
+	hidden := 0.0
 	for _, i := range some {
 		x := &t.Groups[i]
-		if x.Size.Estimate >= least && (n == 0 || n > 1 && hidden >= least) {
+		if x.Size.Estimate >= least && (hidden == 0 || hidden >= least) {
 			break
 		}
-		hidden, n = hidden+x.Size.Estimate, n+1
+		hidden += x.Size.Estimate
 		x.each(func(_ *GroupRow, _ string, c *Cell) { *c = empty(Suppressed) })
 	}
 }
