@@ -7,6 +7,7 @@ import (
 	"github.com/starling-agg/starling/dp/accountant"
 	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/recipe/account"
 )
 
 // grouped is a query for sums by group.
@@ -62,8 +63,17 @@ func (p *Plan) drawn() float64 {
 	if !p.laplace {
 		return p.Variance.Float()
 	}
-	d := recipe.DiscreteLaplace{Scale: p.Scale}.Spread().Deviation // of both servers
+	d := p.laplaceNoise().Spread().Deviation // of both servers
 	return d * d / 2
+}
+
+// laplaceNoise is that of each server.
+func (p *Plan) laplaceNoise() recipe.Noise {
+	none, err := recipe.NoiseNamed(string(account.LaplaceNoise))
+	if err != nil {
+		panic(fmt.Sprintf("plan: internal error: %v", err))
+	}
+	return none.Sized(p.Scale)
 }
 
 // widest takes the widest noise whose variance is at most v.

@@ -89,7 +89,7 @@ func (p *Plan) noise() recipe.Noise {
 		return recipe.CorrelatedGaussian{Variance: p.Variance, Series: p.Series}
 	}
 	if p.laplace {
-		return recipe.DiscreteLaplace{Scale: p.Scale}
+		return p.laplaceNoise()
 	}
 	return recipe.EachDraws(p.Variance)
 }
