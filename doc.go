@@ -25,9 +25,12 @@
 //	                   client/logbook: what a device takes from the transparency log;
 //	                   client/credentials: visits to the attester, and what came of them;
 //	                   clienttest  collectortest
-//	shuffle            cloak: sums of messages that a shuffler mixes
+//	shuffle            cloak: sums of messages that a shuffler mixes; onion: what a device seals
+//	                   for two hops and an analyzer, and what those sign; hop  analyzer: the
+//	                   parties; internal/party: what they have in common
 //	internal/exchange  one DAP request and its answer, as client and collector make it
-//	internal/uploads   what a gateway must know of DAP uploads, which it cannot parse
+//	internal/uploads   what a gateway must know of DAP uploads, which it cannot parse, and of
+//	                   envelopes for a shuffler
 //	internal/logged    what entries of the transparency log say, and who may say it
 //	internal/releases  digests of what was released of a task
 //	aggregator         leader  helper  keyset  keyset/vault  backup  database  status  aggregatortest

@@ -1,6 +1,7 @@
-// Package uploads tells a gateway what a DAP upload is, for the gateway's own code may
-// not be able to read one: which requests are uploads, what names the report in one, how
-// many become one, and what an answer says (DAP-18 section 4.4.2).
+// Package uploads tells a gateway what an upload is, for the gateway's own code may not be
+// able to read one: which requests are uploads, what names the report in one, how many become
+// one, and what an answer says. It knows those of DAP (DAP-18 section 4.4.2, [DAP]), those of
+// the shuffled and the direct path ([Contributions]), and both ([Both]).
 package uploads
 
 import (
