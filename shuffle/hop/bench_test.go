@@ -3,6 +3,7 @@ package hop_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"flag"
@@ -33,12 +34,15 @@ import (
 
 var benchContributions = flag.Int("contributions", 2000, "of BenchmarkHops, of 10 messages each; docs/bench/shuffle.md has 100,000")
 
-// A setClock is one that the benchmark sets: rounds end when it says so.
-type setClock struct{ ahead atomic.Int64 }
+// A setClock is one that a test sets: rounds end when it says so.
+type setClock struct {
+	ahead atomic.Int64
+	look  time.Duration // timers end within it; default 50 ms
+}
 
 func (c *setClock) Now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 func (c *setClock) NewTimer(d time.Duration) disk.Timer {
-	return disk.SystemClock.NewTimer(min(d, 50*time.Millisecond)) // it may be set in the meantime
+	return disk.SystemClock.NewTimer(min(d, cmp.Or(c.look, 50*time.Millisecond))) // it may be set in the meantime
 }
 
 // cpu is the processor time of this process.

@@ -41,7 +41,7 @@ func TestKilled(t *testing.T) {
 		for at := range newBench(t, direct, 0).parties {
 			for _, point := range points(newBench(t, direct, 0).parties[at]) {
 				hit := 0
-				for seed := range uint64(3) {
+				for seed := range uint64(2) {
 					synctest.Test(t, func(t *testing.T) {
 						b := smallBench(t, direct, 10*seed)
 						p := b.parties[at]
@@ -62,10 +62,10 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-var every = flag.Int("every", 5, "of the calls that change a disk, which ones TestKilledAtEachWrite tries")
+var every = flag.Int("every", 8, "of the calls that change a disk, which ones TestKilledAtEachWrite tries")
 
 // TestKilledAtEachWrite: the same at each call of each disk that changes it: lost, or done and
-// reported as failed, as the seed has it. Every fifth call is enough for the gate; -every 1 has
+// reported as failed, as the seed has it. Every eighth call is enough for the gate; -every 1 has
 // all of them.
 func TestKilledAtEachWrite(t *testing.T) {
 	for _, direct := range []bool{false, true} {

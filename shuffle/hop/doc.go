@@ -14,7 +14,8 @@
 //
 // The order is drawn once. Its output is on the disk before anything leaves, and the same
 // bytes leave again until the next party has signed that it has them. Key and envelopes are
-// destroyed before anything leaves, the output with the receipt.
+// destroyed before anything leaves, the output with the receipt; a disk may keep what was
+// overwritten or removed, as flash does.
 //
 // # Answers
 //
@@ -44,5 +45,7 @@
 // # Failure
 //
 // Run fails where the disk does; the hop is opened anew then, by the code that recovers from a
-// loss of power. A round that nothing came of within Hold ends, and [Status] counts it.
+// loss of power. A round that nothing came of within Hold of its time ends, and [Status] counts
+// it; so does one whose hop was off for as long. A clock that is set forward costs the rounds under
+// way, and set back again no other: a round has one key, ever.
 package hop

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -441,12 +442,15 @@ func TestStatusMeanwhile(t *testing.T) {
 				}
 			})
 		}
-		b.wire.look = func(string, *http.Request, []byte) error {
-			for range 20 {
+		b.place(onion.Second).fs.Inject(func(op disktest.Op, _ string) error {
+			if op == disktest.OpSync { // a piece is on its way to the disk, with locks held
 				all.Go(func() { b.status(onion.Second) })
+				for range 1000 {
+					runtime.Gosched()
+				}
 			}
 			return nil
-		}
+		})
 		b.flushed(n)
 		ended.Store(true)
 		all.Wait()
@@ -507,5 +511,46 @@ func TestLate(t *testing.T) {
 		}
 		b.flushed(n)
 		b.holdDevices(n, upTo(6)...)
+	})
+}
+
+// TestClockJumps: a clock that was a year ahead for some minutes, or is set back, costs the rounds
+// that were under way, and no later one; a round that has had a key gets no second one.
+func TestClockJumps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, false, 1)
+		clock := &setClock{look: time.Minute}
+		b.clock = clock
+		b.mustRun()
+		defer b.stopAll()
+		n := b.round()
+		old := b.list(onion.First)
+		b.contribute(b.envelopes(n, 0, 3)...)
+		clock.ahead.Store(int64(20 * 24 * time.Hour))
+		time.Sleep(5 * time.Minute)
+		b.restart(b.place(onion.Second))
+		clock.ahead.Store(0)
+		time.Sleep(5 * time.Minute)
+		if s := b.recipeStatus(onion.First).Totals; s.Rounds["expired"] != 3 || s.LeftOver != 3 {
+			t.Errorf("%+v", s)
+		}
+		time.Sleep(time.Until(b.s.Begin(n + 3)))
+		time.Sleep(2 * time.Minute)
+		for i, k := range b.list(onion.First).Keys {
+			for _, was := range old.Keys {
+				if k == was {
+					t.Errorf("key %d is that of a round that was over", i)
+				}
+			}
+		}
+		b.contribute(b.envelopes(n+3, 0, 6)...)
+		b.restart(b.place(onion.First))
+		b.flushed(n + 3)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		b.holdDevices(n+3, upTo(6)...)
+		if b.result(n) != nil {
+			t.Error("a result of the round that was lost")
+		}
 	})
 }

@@ -331,7 +331,10 @@ func (p *Party) makeKeys(x *shuffle, now time.Time) error {
 	if x.Last > 0 {
 		last = min(last, x.Last)
 	}
-	for n := max(x.state.next, current); n <= last; n++ {
+	for n := current; n <= last; n++ {
+		if x.state.had(n) {
+			continue
+		}
 		if err := disk.MakeDirs(x.fs, roundDir(n)); err != nil {
 			return err
 		}
@@ -359,7 +362,7 @@ func (p *Party) makeKeys(x *shuffle, now time.Time) error {
 			return err
 		}
 		next := x.state.clone()
-		next.next = n + 1
+		next.mark(n)
 		if err := next.save(x.fs); err != nil {
 			return errors.Join(err, r.log.close())
 		}

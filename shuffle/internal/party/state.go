@@ -74,9 +74,16 @@ type taken struct {
 	digest [32]byte
 }
 
+// a gap is rounds from one to another, both of them in it.
+type gap struct{ from, to uint64 }
+
+// maxGaps bounds how many are remembered; rounds of older ones get no key any more.
+const maxGaps = 64
+
 // state is what a recipe's directory says of rounds.
 type state struct {
-	next   uint64   // no round from here on has a key
+	next   uint64   // no round from here on has had a key
+	gaps   []gap    // of those before it, the ones that have not either: where a clock had jumped
 	ending []uint64 // rounds that have ended, and whose files may be there
 	totals Totals
 	taken  []taken
@@ -85,6 +92,12 @@ type state struct {
 func (x *state) code(c *wire.Coder) {
 	c.Const(stateMagic, "no state of a shuffle of version 1")
 	c.Uint64(&x.next, "next round")
+	c.Nested24("gaps", func() {
+		wire.Items(c, &x.gaps, func(_ int, g *gap) {
+			c.Uint64(&g.from, "first round")
+			c.Uint64(&g.to, "last round")
+		})
+	})
 	c.Nested24("ended rounds", func() {
 		wire.Items(c, &x.ending, func(_ int, n *uint64) { c.Uint64(n, "round") })
 	})
@@ -106,8 +119,36 @@ func (x *state) code(c *wire.Coder) {
 	})
 }
 
+// had says whether a round has had a key.
+func (x *state) had(n uint64) bool {
+	return n < x.next && !slices.ContainsFunc(x.gaps, func(g gap) bool { return g.from <= n && n <= g.to })
+}
+
+// mark notes that a round has a key.
+func (x *state) mark(n uint64) {
+	var gaps []gap
+	add := func(from, to uint64) { // not where to is before from, nor before the first round of all
+		if from < to {
+			gaps = append(gaps, gap{from, to - 1})
+		}
+	}
+	for _, g := range x.gaps {
+		if n < g.from || n > g.to {
+			gaps = append(gaps, g)
+			continue
+		}
+		add(g.from, n)
+		add(n+1, g.to+1)
+	}
+	if n >= x.next && x.next > 0 {
+		add(x.next, n)
+	}
+	x.gaps, x.next = gaps[max(0, len(gaps)-maxGaps):], max(x.next, n+1)
+}
+
 func (x *state) clone() *state {
 	y := *x
+	y.gaps = slices.Clone(x.gaps)
 	y.ending, y.taken, y.totals.Rounds = slices.Clone(x.ending), slices.Clone(x.taken), maps.Clone(x.totals.Rounds)
 	if y.totals.Rounds == nil {
 		y.totals.Rounds = make(map[string]uint64)
@@ -170,6 +211,7 @@ func (p *Party) openShuffle(s Shuffle) error {
 	}
 	next := x.state.clone()
 	next.ending = nil
+	found := false
 	for _, e := range entries {
 		n, err := strconv.ParseUint(e.Name, 10, 64)
 		if err != nil || !e.Dir || strconv.FormatUint(n, 10) != e.Name {
@@ -190,10 +232,13 @@ func (p *Party) openShuffle(s Shuffle) error {
 		}
 		if r != nil {
 			x.rounds[n] = r
-			next.next = max(next.next, n+1)
+			if !x.state.had(n) { // power was lost before that was noted
+				next.mark(n)
+				found = true
+			}
 		}
 	}
-	if next.next != x.state.next || len(x.state.ending) > 0 {
+	if found || len(x.state.ending) > 0 {
 		if err := next.save(x.fs); err != nil {
 			return err
 		}
@@ -264,7 +309,7 @@ func (p *Party) openRound(x *shuffle, n uint64) (*round, error) {
 		return r, destroyInput(r.fs)
 	}
 	if !there[keyFile] {
-		if n < x.state.next {
+		if x.state.had(n) {
 			return nil, &StateError{"the key is missing"}
 		}
 		return nil, removeRound(x.fs, n)
@@ -272,7 +317,7 @@ func (p *Party) openRound(x *shuffle, n uint64) (*round, error) {
 	if err := disk.Remove(r.fs, scratchFile, outFile); err != nil {
 		return nil, err
 	}
-	if p.o.gathers() && n < x.state.next && !there[segmentName(0)] {
+	if p.o.gathers() && x.state.had(n) && !there[segmentName(0)] {
 		return nil, &StateError{"the contributions are missing"}
 	}
 	file, err := disk.ReadFile(r.fs, keyFile, 4<<10)
