@@ -32,7 +32,7 @@ import (
 	"github.com/starling-agg/starling/signed/signedtest"
 )
 
-var benchContributions = flag.Int("contributions", 2000, "of BenchmarkHops, of 10 messages each; docs/bench/shuffle.md has 100,000")
+var benchContributions = flag.Int("contributions", 2000, "of BenchmarkHops, of 10 messages each; docs/bench/shuffle.md has figures")
 
 // A setClock is one that a test sets: rounds end when it says so.
 type setClock struct {
