@@ -33,11 +33,11 @@ func TestEpochTooEarly(t *testing.T) {
 	all[0].do = func(ctx context.Context) error {
 		if begun++; begun == 1 {
 			f.counting.begin = time.Now() // devices go by the manifest, in which it is later
-			return &lateError{done: 100, in: 5 * time.Second, cause: credentials.ErrTooLate}
+			return &lateError{done: 100, in: time.Second, cause: credentials.ErrTooLate}
 		}
 		return f.enrol(ctx)
 	}
-	f.tempo = tempo{start: 2 * time.Second, visit: 20 * time.Millisecond, slack: slack}
+	f.tempo = tempo{start: 2 * time.Second, visit: 5 * time.Millisecond, slack: slack}
 	if err := f.inTime(t.Context(), s.pose, all...); err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestEpochTooEarly(t *testing.T) {
 	if c := r.Counted; f.again < 1 || c == nil || c.TooEarly != f.again || c.Leader != 400 || c.Attested != 400 || r.Accepted != r.Sent {
 		t.Errorf("again %d: %+v", f.again, r.Counted)
 	}
-	if f.tempo.visit < 50*time.Millisecond || f.tempo.slack <= slack {
+	if f.tempo.visit < 10*time.Millisecond || f.tempo.slack <= slack {
 		t.Errorf("the later epoch is by the tempo %+v", f.tempo)
 	}
 	var text strings.Builder
