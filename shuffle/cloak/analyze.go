@@ -10,6 +10,9 @@ type Estimate struct {
 	// of more than nk: a user lied about a residue. Algorithm 2 still returns a sum,
 	// which means nothing then. A lie may as well go unseen.
 	Unlike bool
+	// Units is the sum in units of 1/k without a bias, noise and all: -nk to 2nk, and 0
+	// where it is Unlike.
+	Units int64
 }
 
 // A CountError says that an entry has not as many messages as all users send: some are
@@ -37,6 +40,24 @@ func (e *MessageError) Error() string {
 // users in any order. A message that no user sends is a *MessageError, and one too few or
 // too many a *CountError.
 func (p *Params) Analyze(messages []Message) ([]Estimate, error) {
+	return p.analyze(messages, func(uint64) uint64 { return p.users })
+}
+
+// AnalyzeSome is Analyze of the messages of as many users as there are messages of, up to
+// Users: their sum modulo N is right, too. The *CountError of too many messages, or of some
+// that are no whole number of users' or not the same for each entry, says what the next
+// smaller number of users sends.
+func (p *Params) AnalyzeSome(messages []Message) ([]Estimate, uint64, error) {
+	var users uint64
+	list, err := p.analyze(messages, func(count uint64) uint64 {
+		users = min(p.users, count/uint64(p.messages))
+		return users
+	})
+	return list, users, err
+}
+
+// analyze takes the number of users from that of the first entry's messages.
+func (p *Params) analyze(messages []Message, of func(count uint64) (users uint64)) ([]Estimate, error) {
 	sums, counts := make([]uint64, p.entries), make([]uint64, p.entries)
 	for i, m := range messages {
 		if uint64(m.Entry) >= uint64(p.entries) || m.Residue >= p.modulus {
@@ -46,8 +67,9 @@ func (p *Params) Analyze(messages []Message) ([]Estimate, error) {
 		counts[m.Entry]++
 	}
 	estimates := make([]Estimate, p.entries)
+	want := of(counts[0]) * uint64(p.messages)
 	for entry, z := range sums {
-		if want := p.users * uint64(p.messages); counts[entry] != want {
+		if counts[entry] != want {
 			return nil, &CountError{entry, counts[entry], want}
 		}
 		estimates[entry] = p.estimate(z)
@@ -60,10 +82,12 @@ func (p *Params) Analyze(messages []Message) ([]Estimate, error) {
 func (p *Params) estimate(z uint64) Estimate {
 	switch reach := p.reach(); {
 	case z <= reach:
-		return Estimate{Sum: float64(z) / float64(p.precision)}
+		return Estimate{Sum: float64(z) / float64(p.precision), Units: int64(z)}
 	case z <= 2*reach:
-		return Estimate{Sum: float64(p.users)}
+		return Estimate{Sum: float64(p.users), Units: int64(z)}
+	case z < p.modulus-reach:
+		return Estimate{Unlike: true}
 	default:
-		return Estimate{Unlike: z < p.modulus-reach}
+		return Estimate{Units: -int64(p.modulus - z)}
 	}
 }

@@ -262,7 +262,8 @@ func TestEstimates(t *testing.T) {
 	messages := make([]cloak.Message, 2*p.Messages())
 	n := p.Modulus()
 	for z, want := range map[uint64]cloak.Estimate{
-		0: {}, 1: {Sum: 1.0 / 3}, 6: {Sum: 2}, 7: {Sum: 2}, 12: {Sum: 2}, 13: {Unlike: true}, n - 7: {Unlike: true}, n - 6: {}, n - 1: {},
+		0: {}, 1: {Sum: 1.0 / 3, Units: 1}, 6: {Sum: 2, Units: 6}, 7: {Sum: 2, Units: 7}, 12: {Sum: 2, Units: 12}, 13: {Unlike: true},
+		n - 7: {Unlike: true}, n - 6: {Units: -6}, n - 1: {Units: -1},
 	} {
 		messages[0].Residue = z
 		if got, err := p.Analyze(messages); err != nil || got[0] != want {

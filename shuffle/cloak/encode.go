@@ -29,21 +29,36 @@ const fixedBits = 62
 //
 // A user encodes once for one analysis: messages of a second encoding are a second user's.
 func (p *Params) Encode(values []float64) ([]Message, error) {
-	if len(values) != p.entries {
-		return nil, &RangeError{"the number of values", float64(len(values)), fmt.Sprint(p.entries)}
-	}
 	for _, x := range values {
 		if !(x >= 0 && x <= 1) {
 			return nil, &RangeError{"a value", x, "0 to 1"}
 		}
 	}
 	src := &source{r: p.src}
+	return p.encode(src, len(values), func(entry int) uint64 { return src.rounded(values[entry], p.precision) })
+}
+
+// EncodeUnits is Encode of values that are given in units of 1/k, from 0 to k, exactly.
+func (p *Params) EncodeUnits(values []uint64) ([]Message, error) {
+	for _, x := range values {
+		if x > p.precision {
+			return nil, &RangeError{"a value in units", float64(x), fmt.Sprintf("0 to %d", p.precision)}
+		}
+	}
+	return p.encode(&source{r: p.src}, len(values), func(entry int) uint64 { return values[entry] })
+}
+
+// encode splits as many values as there are entries, each from 0 to k.
+func (p *Params) encode(src *source, n int, value func(entry int) uint64) ([]Message, error) {
+	if n != p.entries {
+		return nil, &RangeError{"the number of values", float64(n), fmt.Sprint(p.entries)}
+	}
 	drawn := make([]int64, p.entries)
 	defer clear(drawn)
 	p.noise.Sample(drawn)
 	messages := make([]Message, 0, p.entries*p.messages)
-	for entry, x := range values {
-		y := p.add(src.rounded(x, p.precision), p.residue(src.sometimes(drawn[entry], p.rate)))
+	for entry := range p.entries {
+		y := p.add(value(entry), p.residue(src.sometimes(drawn[entry], p.rate)))
 		for range p.messages - 1 {
 			r := src.uniform(p.modulus)
 			y = p.add(y, p.modulus-r)

@@ -20,8 +20,8 @@ const (
 	minDelta     = 1e-30
 	// maxModulus leaves room for the sum of two residues in 63 bits.
 	maxModulus = 1 << 62
-	// maxMessages ends the search for parameters.
-	maxMessages = 512
+	// minMessages and maxMessages are the ends of the search for parameters.
+	minMessages, maxMessages = 3, 512
 )
 
 // Options are what a protocol is to compute and to guarantee.
@@ -41,6 +41,13 @@ type Options struct {
 	// Epsilon and Delta are the guarantee: above 0 and at most 20, and 10^-30 to below 1.
 	// Required.
 	Epsilon, Delta float64
+	// Messages is m, how many messages a user sends for one entry, 3 to 512; the least that
+	// gives the guarantee if zero. A number that does not give it is refused. Users and
+	// analyzer who are told Messages and Modulus need not search alike.
+	Messages int
+	// Modulus is N, odd, above 3 times Users times Precision and below 2^62; the least that
+	// gives the guarantee with Messages if zero.
+	Modulus uint64
 }
 
 // A RangeError says which option or argument is outside its range.
@@ -80,10 +87,24 @@ func (o Options) Validate() error {
 	case !(o.Delta >= minDelta && o.Delta < 1):
 		return &RangeError{"delta", o.Delta, "10^-30 to below 1"}
 	}
-	if hi, lo := bits.Mul64(o.Users, 3*o.Precision); hi != 0 || lo >= maxModulus {
+	hi, most := bits.Mul64(o.Users, 3*o.Precision)
+	switch {
+	case hi != 0 || most >= maxModulus:
 		return &RangeError{"users times precision", float64(o.Users) * float64(o.Precision), "at most 2^62/3"}
+	case o.Messages != 0 && (o.Messages < minMessages || o.Messages > maxMessages):
+		return &RangeError{"the number of messages", float64(o.Messages), "3 to 512"}
+	case o.Modulus != 0 && (o.Modulus <= most || o.Modulus >= maxModulus || o.Modulus%2 == 0):
+		return &RangeError{"the modulus", float64(o.Modulus), "odd, above 3 times users times precision and below 2^62"}
 	}
 	return nil
+}
+
+// counts are the numbers of messages that are tried, from first to last.
+func (o *Options) counts() (first, last int) {
+	if o.Messages != 0 {
+		return o.Messages, o.Messages
+	}
+	return minMessages, maxMessages
 }
 
 // share is a part of epsilon or delta for each entry, by composition.
@@ -140,12 +161,18 @@ func (p *Params) Modulus() uint64 { return p.modulus }
 // RMS bounds the root of the mean squared error of the estimate of one entry's sum: that
 // of noise and rounding, where all users follow the protocol. The sum is between 0 and n.
 func (p *Params) RMS() float64 {
+	n, k := float64(p.users), float64(p.precision)
+	return outward.Up(math.Sqrt(n*(p.Variance()+0.25)) / k)
+}
+
+// Variance is that of the noise of one user in one entry, in units of 1/k squared, without
+// rounding.
+func (p *Params) Variance() float64 {
 	rate := 1.0
 	if p.rate != 0 {
 		rate = float64(p.rate) * 0x1p-64
 	}
-	n, k := float64(p.users), float64(p.precision)
-	return outward.Up(math.Sqrt(n*(rate*p.noise.Variance()+0.25)) / k)
+	return rate * p.noise.Variance()
 }
 
 // Unlike is the probability that a wrong sum which is uniformly random shows as one:

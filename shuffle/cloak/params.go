@@ -8,8 +8,9 @@ import (
 	"github.com/starling-agg/starling/internal/outward"
 )
 
-// errMessages is a guarantee that no number of messages that we try has.
-var errMessages = errors.New("cloak: no number of messages up to 512 gives the guarantee, with a modulus below 2^62")
+// ErrMessages: no number of messages up to 512 gives the guarantee with a modulus below
+// 2^62, or the stated ones do not.
+var ErrMessages = errors.New("cloak: no number of messages up to 512 gives the guarantee, with a modulus below 2^62")
 
 // Modern returns parameters that are (Epsilon, Delta)-DP for neighbours that differ in
 // the values of one user, by theorem 3 of docs/proofs/cloak.md. Every user adds one share
@@ -30,14 +31,17 @@ func Modern(o Options) (*Params, error) {
 	if p.noise, err = noise.NewDiscreteLaplaceShare(t, s, o.Honest); err != nil {
 		return nil, err
 	}
-	p.modulus = p.roomy()
+	if p.modulus = o.Modulus; p.modulus == 0 {
+		p.modulus = p.roomy()
+	}
 	limit := outward.Beneath(math.Log(o.share(o.Delta) / (1 + math.Exp(o.Epsilon))))
-	for p.messages = 3; p.messages <= maxMessages; p.messages++ {
+	first, last := o.counts()
+	for p.messages = first; p.messages <= last; p.messages++ {
 		if outward.Above(distance(o.Honest, p.messages, p.modulus, limit)) <= limit {
 			return p, nil
 		}
 	}
-	return nil, errMessages
+	return nil, ErrMessages
 }
 
 // SumPreserving returns parameters that are (Epsilon, Delta)-DP for neighbours of the same
@@ -50,7 +54,7 @@ func SumPreserving(o Options) (*Params, error) {
 	}
 	o.setDefaults()
 	p := newParams(o)
-	if err := p.smooth(o.Honest, o.share(o.Epsilon), o.share(o.Delta)); err != nil {
+	if err := p.smooth(&o, o.share(o.Epsilon), o.share(o.Delta)); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -95,7 +99,7 @@ func SingleUser(o Options) (*Params, error) {
 	if !(left > 0 && rest > 0) {
 		return nil, &RangeError{"the number of honest users", float64(o.Honest), "more than a tenth of the users, by far"}
 	}
-	if err := p.smooth(o.Honest, left, rest); err != nil {
+	if err := p.smooth(&o, left, rest); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -103,21 +107,24 @@ func SingleUser(o Options) (*Params, error) {
 
 // smooth sets the least number of messages for which sum-preserving changes among honest
 // users are (epsilon, delta)-DP by lemmas 1 to 6 of the paper, and its modulus.
-func (p *Params) smooth(honest uint64, epsilon, delta float64) error {
-	swaps := float64(honest - 1)
+func (p *Params) smooth(o *Options, epsilon, delta float64) error {
+	swaps := float64(o.Honest - 1)
 	gamma := outward.Down(math.Tanh(epsilon / (2 * swaps)))
 	growth := outward.Up(math.Expm1(epsilon) / math.Expm1(epsilon/swaps))
-	for m := 3.0; m <= maxMessages; m++ {
-		modulus := max(float64(p.roomy()), math.Ceil(outward.Up(4*m*m*growth/delta)))
-		if modulus >= maxModulus {
-			break
+	first, last := o.counts()
+	for m := float64(first); m <= float64(last); m++ {
+		if p.messages, p.modulus = int(m), o.Modulus; p.modulus == 0 {
+			modulus := max(float64(p.roomy()), math.Ceil(outward.Up(4*m*m*growth/delta)))
+			if modulus >= maxModulus {
+				break
+			}
+			p.modulus = max(p.roomy(), uint64(modulus)|1)
 		}
-		p.messages, p.modulus = int(m), max(p.roomy(), uint64(modulus)|1)
 		if outward.Up(notSmooth(p.modulus, m, gamma)*growth) <= delta {
 			return nil
 		}
 	}
-	return errMessages
+	return ErrMessages
 }
 
 // notSmooth is the bound of lemma 1: the probability that the messages of two users are
