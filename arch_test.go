@@ -27,7 +27,7 @@ var floors = [][]string{
 	{"internal/service", "signed", "internal/binomial", "internal/body", "internal/draw", "internal/search"},
 	{"anonymity"},
 	{"dp"},
-	{"vdaf"},
+	{"vdaf", "shuffle/cloak"}, // which recipes state and devices draw; who shuffles stands far above
 	{"dap"},
 	{"recipe", "internal/exchange", "internal/releases"},
 	{"internal/logged"},

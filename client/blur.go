@@ -78,16 +78,12 @@ func newBlur(r *recipe.Recipe) (func(Value) (Value, error), error) {
 	}, nil
 }
 
-// place is the bucket, or which bit of at most one is set, of a checked value.
+// place is what of a checked value a local randomizer takes.
 func place(v Value) int {
-	if v.kind == isBucket {
-		return int(v.number)
+	if v.kind == isNothing {
+		return recipe.NoPlace
 	}
-	x := recipe.NoPlace
-	for i, bit := range v.vector {
-		x += int(bit) * (i + 1) // NoPlace is -1
-	}
-	return x
+	return recipe.Place(v.kind, v.numbers())
 }
 
 // zero is the answer that adds nothing.

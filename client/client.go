@@ -245,6 +245,9 @@ func New(o Options) (*Client, error) {
 		return nil, err
 	}
 	r := checked.Recipe()
+	if _, err := r.Task(); err != nil {
+		return nil, &RefusedError{ReasonInvalid, err}
+	}
 	if err := agree(&o, r, checked.Guarantee()); err != nil {
 		return nil, err
 	}

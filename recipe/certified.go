@@ -199,7 +199,7 @@ func (p *certifiedProof) UnconditionalAfter(rounds uint32) (Loss, error) {
 // OwnNoise returns what a local randomizer gives by itself, in a number of rounds, against
 // who reads the reports and knows whose they are.
 func (r *Recipe) OwnNoise(z LocalRandomizer, delta Decimal, rounds uint32) (Loss, error) {
-	m, odds, err := z.Local(r.Query)
+	m, odds, err := r.on().message(z, r.Query)
 	if err != nil {
 		return NoPrivacy, err
 	}

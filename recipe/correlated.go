@@ -136,7 +136,7 @@ func (n CorrelatedGaussian) validate(v *validator, r *Recipe) {
 		v.add("noise.coefficients", "are missing: noise of each batch's own is discrete-gaussian")
 	}
 	v.between("noise.separation", n.Series.Separation, 1, math.MaxUint32)
-	if p, ok := r.Path.(TwoServer); ok && p.BatchMode != dap.TimeInterval {
+	if r.on().leaderSelected() {
 		v.add("path.batch_mode", "is not time-interval: correlated noise follows the calendar by which devices keep their distance")
 	}
 	if r.Sampled() {

@@ -15,47 +15,19 @@ import (
 	"github.com/starling-agg/starling/internal/prose"
 )
 
-func (p TwoServer) String() string {
-	mode := "the collector names the time interval of each batch"
-	if p.BatchMode == dap.LeaderSelected {
-		mode = "the leader cuts batches as reports arrive"
-	}
-	return fmt.Sprintf("two servers, leader %s and helper %s; %s", p.Leader, p.Helper, mode)
-}
-
 func (NoClaim) String() string { return "no differential privacy is claimed" }
 func (c ApproxDP) String() string {
-	return fmt.Sprintf("epsilon %s at delta %s, %v neighbours, over %s, if %s honest", c.Epsilon, c.Delta, c.Neighbours,
-		count(uint64(c.Rounds), "round", "rounds"), count(uint64(c.HonestServers), "server is", "servers are"))
+	trust := "whoever is honest"
+	if c.HonestServers > 0 {
+		trust = fmt.Sprintf("if %s honest", count(uint64(c.HonestServers), "server is", "servers are"))
+	}
+	return fmt.Sprintf("epsilon %s at delta %s, %v neighbours, over %s, %s", c.Epsilon, c.Delta, c.Neighbours,
+		count(uint64(c.Rounds), "round", "rounds"), trust)
 }
 
 func (NoWindow) String() string { return "no limit in time" }
 func (w Between) String() string {
 	return fmt.Sprintf("units %d up to, not including, %d", w.Start, w.End)
-}
-
-// who may see what, on the two-server path.
-var twoServerViews = [][2]string{
-	{"leader", "the network address and time of each upload, one share of each answer (random by itself), and the number of reports"},
-	{"helper", "the other share of each answer (random by itself), and the number of reports; not who sent them"},
-	{"collector", "the released result and the number of reports"},
-}
-
-// views are twoServerViews, behind a relay if there is one.
-func (r *Recipe) views() [][2]string {
-	if r.Relay == nil {
-		return twoServerViews[:]
-	}
-	list := [][2]string{
-		{"relay", "the network address and time of each request, and its size, which is the same for many recipes; nothing inside"},
-		{"gateway", "which requests hold a report, not from whom; the report stays closed"},
-		{"leader", "one share of each answer (random by itself), and the number of reports; not who sent them"},
-		twoServerViews[1], twoServerViews[2],
-	}
-	if r.Tokens != nil {
-		list = append(list, [2]string{"attester", "which devices take credentials, and when, long before any round; not what they answer, nor whether"})
-	}
-	return list
 }
 
 // Particulars are what has been computed about a recipe, for whoever shows it.
@@ -97,6 +69,7 @@ func (r *Recipe) Describe(w io.Writer, p Particulars) error {
 		fmt.Fprintf(&b, "%s\n", r.Description)
 	}
 	b.WriteByte('\n')
+	r.describeLacks(line)
 	line("Recipe", "%s", id)
 	line("Asked", "%s", r.asked())
 	if text := r.describeLabels(); text != "" {
@@ -144,7 +117,10 @@ func (r *Recipe) Describe(w io.Writer, p Particulars) error {
 	if s := r.Relay; s != nil {
 		line("", "through the relay %s to the gateway %s: who sends is hidden from who receives", s.URL, s.Gateway)
 	}
-	line("", "these are of different owners as far as names tell; only a log or a list of owners can tell more")
+	r.describeMessages(line)
+	if r.Relay != nil || len(r.Path.servers(r)) > 1 {
+		line("", "these are of different owners as far as names tell; only a log or a list of owners can tell more")
+	}
 	r.describeKeys(line)
 	r.describeTokens(line)
 	if r.KEM != X25519 {
@@ -156,12 +132,19 @@ func (r *Recipe) Describe(w io.Writer, p Particulars) error {
 	if r.DAP != dap.Draft18 {
 		line("", "spoken in %s", r.DAP)
 	}
-	for i, view := range r.views() {
+	for i, view := range r.on().views(r) {
 		label := ""
 		if i == 0 {
 			label = "Who sees what"
 		}
 		line(label, "%s: %s", view[0], view[1])
+	}
+	if !r.Path.Proofs() {
+		b.WriteByte('\n')
+		if err := WritePaths(&b, p.Width); err != nil {
+			return err
+		}
+		b.WriteByte('\n')
 	}
 	line("Batches", "nothing is released about fewer than %d reports", r.Threshold())
 	if s := r.Dummies; s != nil {
@@ -282,11 +265,14 @@ func (r *Recipe) JSON(said Particulars) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	task, err := r.Task()
-	if err != nil {
-		return nil, err
+	var taskID any
+	if r.Path.Proofs() {
+		task, err := r.Task()
+		if err != nil {
+			return nil, err
+		}
+		taskID = task.TaskID()
 	}
-	p := r.Path.(TwoServer)
 	choice := func(registry string, tag uint8, params any, text fmt.Stringer) tagged {
 		return tagged{nameOf(registry, uint16(tag)), params, text.String()}
 	}
@@ -296,7 +282,7 @@ func (r *Recipe) JSON(said Particulars) (json.RawMessage, error) {
 	}
 	out := struct {
 		ID            ID           `json:"id"`
-		TaskID        dap.TaskID   `json:"task_id"`
+		TaskID        any          `json:"task_id,omitempty"`
 		Name          string       `json:"name"`
 		Description   string       `json:"description"`
 		Query         tagged       `json:"query"`
@@ -332,14 +318,12 @@ func (r *Recipe) JSON(said Particulars) (json.RawMessage, error) {
 		Forecast      any          `json:"forecast,omitempty"`
 		Refused       string       `json:"refused,omitempty"`
 	}{
-		ID: id, TaskID: task.TaskID(), Name: r.Name, Description: r.Description,
+		ID: id, TaskID: taskID, Name: r.Name, Description: r.Description,
 		Query:         choice("query", r.Query.query(), r.Query.params(), r.Query),
 		Randomizer:    choice("randomizer", r.Randomizer.randomizer(), r.Randomizer.params(), r.Randomizer),
 		Participation: choice("participation", r.Participation.participation(), r.Participation.params(), r.Participation),
-		Path: choice("path", p.path(), map[string]string{
-			"leader": p.Leader, "helper": p.Helper, "batch_mode": nameOf("batch-mode", uint16(p.BatchMode)),
-		}, p),
-		Targeting: r.Targeting, Rate: r.Rate, Dummies: r.Dummies, Cover: r.Cover, Relay: r.Relay, Tokens: r.Tokens, Log: r.Log, KEM: r.KEM.String(), DAP: r.DAP.String(),
+		Path:          choice("path", r.Path.path(), r.Path.params(), r.Path),
+		Targeting:     r.Targeting, Rate: r.Rate, Dummies: r.Dummies, Cover: r.Cover, Relay: r.Relay, Tokens: r.Tokens, Log: r.Log, KEM: r.KEM.String(), DAP: r.DAP.String(),
 		Threshold: r.Threshold(), Round: Rounds{Units: r.RoundUnits(), Grace: uint32(r.Grace() / time.Second)},
 		Noise:    choice("noise", r.Noise.noise(), r.Noise.params(), r.Noise),
 		Claim:    choice("claim", r.Claim.claim(), claim, r.Claim),

@@ -188,6 +188,7 @@ func normWithin(e []int64, bound uint64) bool {
 
 func (Gaussian) counts(sums []int64) ([]int64, error) { return sums, nil }
 func (z Gaussian) gaussian() Rational                 { return z.Variance }
+func (Gaussian) exact() bool                          { return false }
 
 func (z Gaussian) blurs(p *probabilities, _ Query) { p.added = z.Variance.Float() }
 

@@ -17,7 +17,7 @@ func (r *Recipe) Apart() {
 	v := validator{}
 	v.query(r.Query)
 	v.noise(r)
-	v.path(r.Path)
+	v.path(r)
 	v.window(r.Window, r.TimePrecision)
 }
 

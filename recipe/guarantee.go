@@ -120,6 +120,8 @@ type FallbackKind string
 const (
 	OneServerFails   FallbackKind = "one-server-fails"
 	ServersCollude   FallbackKind = "servers-collude"
+	HopsCollude      FallbackKind = "hops-collude"
+	FirstHopPads     FallbackKind = "first-hop-pads"
 	RelayColludes    FallbackKind = "relay-colludes"
 	EdgeWatched      FallbackKind = "network-edge"
 	HalfAreDishonest FallbackKind = "half-dishonest"
@@ -189,7 +191,7 @@ func (r *Recipe) Neighbours() release.Neighbours {
 // KnownNeighbours is the relation where it is known who takes part.
 func (r *Recipe) KnownNeighbours() release.Neighbours {
 	if z, ok := r.Randomizer.(LocalRandomizer); ok {
-		if m, _, err := z.Local(r.Query); err == nil {
+		if m, _, err := r.on().message(z, r.Query); err == nil {
 			if is, err := m.Premise(); err == nil {
 				return is.Neighbours
 			}
@@ -209,22 +211,19 @@ func (r *Recipe) HonestServers(claim ApproxDP) int {
 	return 1 // one server's draw is all that is stated; the other's is post-processing
 }
 
-// WithoutNoise is the guarantee of a recipe that adds no noise.
-func WithoutNoise() *Guarantee {
+// WithoutNoise is the guarantee of a recipe whose results are exact.
+func (r *Recipe) WithoutNoise() *Guarantee {
+	unit := r.PrivacyUnit()
 	return &Guarantee{
 		Loss:          NoPrivacy,
 		Unconditional: NoPrivacy,
 		PerRound:      NoPrivacy,
 		Rounds:        1,
-		Assumptions: []string{
-			"the leader and the helper do not put their shares together",
-		},
-		Fallbacks: []Fallback{{
-			Kind: ServersCollude,
-			When: "the leader and the helper put their shares together",
-			Loss: NoPrivacy,
-			Note: "they can read every answer",
-		}},
+		Unit:          unit.Name,
+		PerPerson:     unit.PerPerson,
+		Person:        NoPrivacy,
+		Assumptions:   r.on().assumptions(r, 0),
+		Fallbacks:     r.Failures(),
 	}
 }
 

@@ -1,7 +1,6 @@
 package recipe
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/url"
@@ -51,30 +50,7 @@ var ErrNoServerKeys = errors.New("recipe: it names no signing keys of its server
 //	opaque leader[32], helper[32], gateway[32]; (zeros without a relay) uint32 epoch_length
 //
 // It fails with [ErrNoServerKeys].
-func (r *Recipe) Deployment() ([32]byte, error) {
-	path, ok := r.Path.(TwoServer)
-	if r.ServerKeys == nil || !ok {
-		return [32]byte{}, ErrNoServerKeys
-	}
-	relay := ""
-	if r.Relay != nil {
-		relay = r.Relay.URL
-	}
-	b := cryptobyte.NewBuilder([]byte(deploymentDomain))
-	for _, s := range []string{path.Leader, path.Helper, relay} {
-		addBytes16(b, s)
-	}
-	k := r.ServerKeys
-	for _, key := range []signed.PublicKey{k.Leader, k.Helper, k.Gateway} {
-		b.AddBytes(key[:])
-	}
-	b.AddUint32(k.EpochLength)
-	out, err := b.Bytes()
-	if err != nil {
-		return [32]byte{}, fmt.Errorf("recipe: deployment: %w", err)
-	}
-	return sha256.Sum256(out), nil
-}
+func (r *Recipe) Deployment() ([32]byte, error) { return r.on().deployment(r) }
 
 // Epoch is the length of an epoch.
 func (k *ServerKeys) Epoch() time.Duration { return time.Duration(k.EpochLength) * time.Second }
@@ -111,15 +87,7 @@ func (v *validator) serverKeys(r *Recipe) {
 	if k == nil {
 		return
 	}
-	seen := make(map[signed.PublicKey]string)
-	for _, s := range k.servers(r) {
-		if err := s.key.Validate(); err != nil {
-			v.add(s.field(), "cannot be used: %v", err)
-		} else if other := seen[s.key]; other != "" {
-			v.add(s.field(), "is the %s's: one owner would hold both", other)
-		}
-		seen[s.key] = s.name
-	}
+	v.keys(r.signers())
 	if r.Relay == nil && !k.Gateway.IsZero() {
 		v.add("server_keys.gateway", "makes no sense without a relay")
 	}
@@ -129,67 +97,38 @@ func (v *validator) serverKeys(r *Recipe) {
 	v.between("server_keys.epoch_length", uint64(k.EpochLength), MinEpochLength, MaxEpochLength)
 }
 
-// OnLoopback says whether leader, helper and the relay, if there is one, are all on this
+// OnLoopback says whether the servers and the relay, if there is one, are all on this
 // machine, as in a laboratory.
 func (r *Recipe) OnLoopback() bool {
-	path, ok := r.Path.(TwoServer)
-	list := []string{path.Leader, path.Helper}
+	list := r.on().servers(r)
 	if r.Relay != nil {
-		list = append(list, r.Relay.URL)
+		list = append(list, server{url: r.Relay.URL})
 	}
-	return ok && !slices.ContainsFunc(list, func(s string) bool {
-		u, err := url.Parse(s)
+	return r.Path != nil && !slices.ContainsFunc(list, func(s server) bool {
+		u, err := url.Parse(s.url)
 		return err != nil || !loopback(u.Hostname())
 	})
 }
 
-// server is one of those that sign.
-type server struct {
-	name string
-	url  string
-	key  signed.PublicKey
-}
-
-// field is where a recipe has the key.
-func (s *server) field() string {
-	if s.name == "attester" {
-		return "tokens.key"
-	}
-	return "server_keys." + s.name
-}
-
-// servers are those that sign, with the gateway where there is a relay and the attester
-// where there are credentials.
-func (k *ServerKeys) servers(r *Recipe) []server {
-	path, _ := r.Path.(TwoServer)
-	list := []server{{"leader", path.Leader, k.Leader}, {"helper", path.Helper, k.Helper}}
-	if r.Relay != nil {
-		list = append(list, server{"gateway", r.Relay.Gateway, k.Gateway})
-	}
-	if r.Tokens != nil {
-		list = append(list, server{"attester", r.Tokens.Attester, r.Tokens.Key})
-	}
-	return list
-}
-
 // An AnchorError: the anchors do not bear out what a recipe says of one of its servers.
 type AnchorError struct {
-	Server string // "leader", "helper", "gateway" or "attester"
+	Server string // as "leader", "gateway" or "first hop"
 	Why    string
 }
 
 func (e *AnchorError) Error() string { return "recipe: the " + e.Server + "'s key " + e.Why }
 
 // CheckAnchors holds a recipe against keys that came by another way: each of its servers'
-// root keys is an anchor, for a domain in which the server's address lies, and leader and
-// helper are not one owner's. (The gateway opens no share and may be of either's owner.)
-// It fails with [ErrNoServerKeys] and *[AnchorError].
+// root keys is an anchor, for a domain in which the server's address lies, and no two of
+// the servers that a report reaches are one owner's. (The gateway opens no report and may
+// be of either's owner.) It fails with [ErrNoServerKeys] and *[AnchorError].
 func (r *Recipe) CheckAnchors(a *signed.Anchors) error {
-	if r.ServerKeys == nil {
+	p := r.on()
+	if !p.keyed(r) {
 		return ErrNoServerKeys
 	}
 	found := make(map[string]signed.Anchor)
-	for _, s := range r.ServerKeys.servers(r) {
+	for _, s := range r.signers() {
 		anchor, ok := a.Find(s.key)
 		if !ok {
 			return &AnchorError{s.name, s.key.String() + " is not among the anchors"}
@@ -200,17 +139,21 @@ func (r *Recipe) CheckAnchors(a *signed.Anchors) error {
 		}
 		found[s.name] = anchor
 	}
-	if leader := found["leader"]; leader.SameOwner(found["helper"]) {
-		return &AnchorError{"helper", fmt.Sprintf("and the leader's have one owner, %s, who would see whole reports", leader.Owner)}
+	list := p.servers(r)
+	for i, s := range list {
+		for _, other := range list[:i] {
+			if anchor := found[other.name]; anchor.SameOwner(found[s.name]) {
+				return &AnchorError{s.name, fmt.Sprintf("and the %s's have one owner, %s, who %s", other.name, anchor.Owner, p.danger())}
+			}
+		}
 	}
 	return nil
 }
 
-// describeKeys says whose word it is that reports are encrypted to leader and helper, and
-// to nobody else.
+// describeKeys says whose word it is that reports are encrypted to the servers, and to
+// nobody else.
 func (r *Recipe) describeKeys(line func(string, string, ...any)) {
-	k := r.ServerKeys
-	if k == nil {
+	if !r.on().keyed(r) {
 		who := "whoever answers for the servers' addresses"
 		if r.Relay != nil {
 			who = "whoever hands out the manifest"
@@ -219,13 +162,15 @@ func (r *Recipe) describeKeys(line func(string, string, ...any)) {
 			"All that is said here holds if that is an owner whom you trust with the answers", who)
 		return
 	}
-	for i, s := range k.servers(r) {
+	for i, s := range r.signers() {
 		label := ""
 		if i == 0 {
 			label = "Keys"
 		}
 		line(label, "%s: fingerprint %s", s.name, s.key.Fingerprint())
 	}
-	line("", "All that is said here holds if leader's and helper's are two owners' keys: devices ask their anchors, and refuse any other")
-	line("", "collector: results are sealed to the key of SHA-256 %x and to no other", k.Collector[:])
+	line("", "All that is said here holds if %s: devices ask their anchors, and refuse any other", r.on().owned())
+	if k := r.ServerKeys; k != nil {
+		line("", "collector: results are sealed to the key of SHA-256 %x and to no other", k.Collector[:])
+	}
 }

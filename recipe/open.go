@@ -59,10 +59,12 @@ func Open(b []byte, p Prover) (*Checked, error) {
 	if c.id, err = r.ID(); err != nil {
 		return nil, err
 	}
-	if c.task, err = r.Task(); err != nil {
-		return nil, err
+	if r.Path.Proofs() {
+		if c.task, err = r.Task(); err != nil {
+			return nil, err
+		}
+		c.taskID = c.task.TaskID()
 	}
-	c.taskID = c.task.TaskID()
 	if !r.Exact() {
 		c.proof, err = p.Prove(r)
 	} else if claim, ok := r.Claim.(ApproxDP); ok {
@@ -85,7 +87,7 @@ func (c *Checked) Bytes() []byte { return c.bytes }
 // ID returns the recipe's id.
 func (c *Checked) ID() ID { return c.id }
 
-// Task returns the recipe's DAP task.
+// Task returns the recipe's DAP task, nil for a path that is not that of DAP.
 func (c *Checked) Task() (dap.TaskID, *dap.TaskConfiguration) { return c.taskID, c.task }
 
 // Guarantee returns what was proved; not to be changed.
@@ -139,10 +141,7 @@ func (c *Checked) once(known map[uint32]Loss, rounds uint32, ask func(uint32) (L
 type nothing struct{ *Recipe }
 
 func (n nothing) Guarantee() *Guarantee {
-	g := WithoutNoise()
-	unit := n.PrivacyUnit()
-	g.Unit, g.PerPerson, g.Person = unit.Name, unit.PerPerson, NoPrivacy
-	return g
+	return n.WithoutNoise()
 }
 
 func (nothing) After(uint32) (Loss, error)              { return NoPrivacy, nil }

@@ -62,11 +62,10 @@ func onLoopback(u *url.URL) (string, error) {
 }
 
 // owners refuses parties that must not be one and that have one owner by their names: of
-// leader, helper and relay any two, and relay and gateway. The gateway may stand beside
-// the leader.
+// the servers that a report reaches and the relay any two, and relay and gateway. The
+// gateway may stand beside a server.
 func (v *validator) owners(r *Recipe) {
-	path, ok := r.Path.(TwoServer)
-	if !ok {
+	if r.Path == nil {
 		return
 	}
 	owner := func(s string) string {
@@ -77,18 +76,20 @@ func (v *validator) owners(r *Recipe) {
 		name, _ := ownerOf(u) // v.url has said what is wrong with it
 		return name
 	}
-	differ := func(field, url string, others map[string]string, what string) {
+	differ := func(field, url string, others []server, what string) {
 		name := owner(url)
-		for _, role := range []string{"leader", "helper", "gateway"} {
-			if other, ok := others[role]; ok && name != "" && name == owner(other) {
-				v.add(field, "and the %s have one owner, %s: %s", role, name, what)
+		for _, other := range others {
+			if name != "" && name == owner(other.url) {
+				v.add(field, "and the %s have one owner, %s: %s", other.name, name, what)
 				return
 			}
 		}
 	}
-	differ("path.helper", path.Helper, map[string]string{"leader": path.Leader}, "one server would see whole reports")
+	list := r.Path.servers(r)
+	for i, s := range list {
+		differ(s.urlField, s.url, list[:i], "one server "+r.Path.danger())
+	}
 	if r.Relay != nil {
-		differ("relay.url", r.Relay.URL, map[string]string{"leader": path.Leader, "helper": path.Helper, "gateway": r.Relay.Gateway},
-			"it would see who sent what")
+		differ("relay.url", r.Relay.URL, append(list, server{name: "gateway", url: r.Relay.Gateway}), "it would see who sent what")
 	}
 }

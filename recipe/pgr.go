@@ -103,10 +103,11 @@ func (z PGR) given(q Query) Query {
 func (PGR) Proves(Query) (bound, answer uint64, ok bool) { return 0, 0, false }
 
 func (z PGR) round(r *Recipe, s Situation, _ float64) (Disclosure, error) {
-	return r.shuffledReports(z, s)
+	return r.reports(z, s)
 }
 
 func (PGR) gaussian() Rational { return Rational{} }
+func (PGR) exact() bool        { return false }
 
 // Local is a report of which nothing but its epsilon is known.
 func (z PGR) Local(Query) (release.Message, float64, error) {
@@ -119,10 +120,26 @@ func (z PGR) Blur(Query) (func(place int) ([]uint64, error), error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(place int) ([]uint64, error) {
-		y, err := p.Randomize(place)
-		return []uint64{uint64(y)}, err
-	}, nil
+	return blurTo(p.Randomize), nil
+}
+
+// whole is Local: a report is one point.
+func (z PGR) whole(q Query) (release.Message, float64, error) { return z.Local(q) }
+
+// code is the point.
+func (PGR) code(q Query) (reportCode, error) {
+	if q.Form() != Bucket {
+		return nil, errors.New("recipe: projective geometry response of no histogram")
+	}
+	return indexCode{values: uint64(q.Aggregates())}, nil
+}
+
+func (z PGR) messenger(r *Recipe) (*Messenger, error) {
+	blur, err := z.Blur(r.Query)
+	if err != nil {
+		return nil, err
+	}
+	return localMessenger(r, z, blur)
 }
 
 // Fit chooses the space, and the points of it as the query's buckets. Where there is none,

@@ -13,7 +13,7 @@ import (
 
 // A Randomizer is what the device does to its answer before anyone sees it. Each has a
 // file of its own, with all that there is to say of it: [NoRandomizer], [Gaussian], and
-// those that are a [LocalRandomizer], [KRR], [RAPPOR] and [PGR].
+// [Cloak], and those that are a [LocalRandomizer], [KRR], [RAPPOR] and [PGR].
 type Randomizer interface {
 	fmt.Stringer
 	randomizer() uint8
@@ -36,6 +36,8 @@ type Randomizer interface {
 	gaussian() Rational
 	// counts turns sums of what was sent into one for each place of an answer.
 	counts(sums []int64) ([]int64, error)
+	// exact says whether nothing is blurred: results carry no noise of devices.
+	exact() bool
 	// blurs completes p by what an estimate has to undo.
 	blurs(p *probabilities, q Query)
 }
@@ -44,12 +46,17 @@ type Randomizer interface {
 // no noise to sums of them.
 type LocalRandomizer interface {
 	Randomizer
-	// Local returns what one message is proved to be, and a bound on the probability that a
-	// device draws again.
+	// Local returns what is proved of a place of one report in a sum of many, and a bound
+	// on the probability that a device draws again.
 	Local(q Query) (m release.Message, redraw float64, err error)
+	// whole is the like of a report that is read by itself.
+	whole(q Query) (m release.Message, redraw float64, err error)
+	// code is how a report is one message.
+	code(q Query) (reportCode, error)
 	// Blur returns the randomizer of a place: of the bucket of a [Histogram], for which
-	// it returns a bucket, or of the one that is set of a [Multihot], for which it
-	// returns zeros and ones; [NoPlace] for neither. It does not branch on the place.
+	// it returns a bucket, of yes or no as 1 or 0, or of the one that is set of a
+	// [Multihot], for which it returns zeros and ones; [NoPlace] for neither. It does not
+	// branch on the place.
 	Blur(q Query) (func(place int) ([]uint64, error), error)
 	// Fit returns randomizer and query with what they leave open chosen, for redraws that
 	// are as rare as odds.
@@ -71,7 +78,7 @@ type VectorRandomizer interface {
 const NoPlace = local.NoValue
 
 // Randomized says whether devices blur their answers.
-func (r *Recipe) Randomized() bool { return r.Randomizer != NoRandomizer{} }
+func (r *Recipe) Randomized() bool { return r.Randomizer == nil || !r.Randomizer.exact() }
 
 // randomizers are those that this version knows, with how each is read from its bytes and,
 // behind its name, from a flag; in the order of their numbers.
@@ -87,6 +94,7 @@ var randomizers = []struct {
 	{tagRAPPOR, func(d *decoder) Randomizer { return RAPPOR{d.decimal("epsilon0")} },
 		func(s string) (Randomizer, error) { e, err := ParseDecimal(s); return RAPPOR{e}, err }},
 	{tagPGR, readPGR, parsePGR},
+	{tagCloak, readCloak, parseCloak},
 }
 
 func readRandomizer(tag uint8, d *decoder) (Randomizer, bool) {
@@ -99,7 +107,7 @@ func readRandomizer(tag uint8, d *decoder) (Randomizer, bool) {
 }
 
 // ParseRandomizer reads a name with its parameter, as in gaussian, gaussian:VARIANCE,
-// krr:EPSILON, rappor:EPSILON and pgr:EPSILON.
+// krr:EPSILON, rappor:EPSILON, pgr:EPSILON and cloak:KIND:USERS:HONEST:EPSILON.
 func ParseRandomizer(s string) (Randomizer, error) {
 	name, param, _ := strings.Cut(s, ":")
 	var names []string
@@ -140,6 +148,8 @@ func (NoRandomizer) round(r *Recipe, s Situation, _ float64) (Disclosure, error)
 	return Disclosure{Releases: []release.Release{release.One(m)}}, err
 }
 
+func (NoRandomizer) exact() bool { return true }
+
 func (NoRandomizer) blurs(*probabilities, Query) {}
 
 func (v *validator) randomizer(r *Recipe) {
@@ -168,6 +178,9 @@ func (v *validator) local(r *Recipe, epsilon Decimal) bool {
 
 // honestReports is the condition of messages that hide among one another.
 func honestReports(r *Recipe) []string {
+	if !r.on().mixes() {
+		return nil
+	}
 	return []string{fmt.Sprintf("at least %d reports of each batch are of devices that follow the recipe", r.MinBatch)}
 }
 

@@ -77,11 +77,12 @@ func (RAPPOR) Proves(q Query) (bound, answer uint64, ok bool) {
 }
 
 func (z RAPPOR) round(r *Recipe, s Situation, _ float64) (Disclosure, error) {
-	return r.shuffledReports(z, s)
+	return r.reports(z, s)
 }
 
 func (RAPPOR) counts(sums []int64) ([]int64, error) { return sums, nil }
 func (RAPPOR) gaussian() Rational                   { return Rational{} }
+func (RAPPOR) exact() bool                          { return false }
 
 func (RAPPOR) conditions(r *Recipe) []string { return honestReports(r) }
 
@@ -89,7 +90,7 @@ func (RAPPOR) conditions(r *Recipe) []string { return honestReports(r) }
 func (z RAPPOR) Local(q Query) (release.Message, float64, error) {
 	m, ok := q.(Multihot)
 	if !ok {
-		return nil, 0, errors.New("recipe: RAPPOR of no multihot query")
+		return nil, 0, errNoRAPPOR
 	}
 	l, err := z.local(m.Length)
 	if err != nil {
@@ -98,17 +99,50 @@ func (z RAPPOR) Local(q Query) (release.Message, float64, error) {
 	return release.ColumnsOf(z.Epsilon0.FloatUp()), l.WeightOdds(int(min(m.MaxWeight, uint64(m.Length)))), nil
 }
 
+// whole is of all bits of a report, of which two differ between answers.
+func (z RAPPOR) whole(q Query) (release.Message, float64, error) {
+	_, odds, err := z.Local(q)
+	if err != nil {
+		return nil, 0, err
+	}
+	return release.ReportOf(release.RAPPOR{Epsilon0: z.Epsilon0.FloatUp(), Answers: uint64(q.Aggregates())}), odds, nil
+}
+
+// code is the bits, of which there are at most MaxWeight ones.
+func (RAPPOR) code(q Query) (reportCode, error) {
+	m, ok := q.(Multihot)
+	if !ok {
+		return nil, errNoRAPPOR
+	}
+	return bitsCode{int(m.Length), m.MaxWeight}, nil
+}
+
+var errNoRAPPOR = errors.New("recipe: RAPPOR of no multihot query")
+
+func (z RAPPOR) messenger(r *Recipe) (*Messenger, error) {
+	blur, err := z.Blur(r.Query)
+	if err != nil {
+		return nil, err
+	}
+	return localMessenger(r, z, blur)
+}
+
 // Blur flips bits. Answers that the proof would refuse, with probability 2^-TailBits at
 // most, are drawn again.
 func (z RAPPOR) Blur(q Query) (func(place int) ([]uint64, error), error) {
 	m, ok := q.(Multihot)
 	if !ok {
-		return nil, errors.New("recipe: RAPPOR of no multihot query")
+		return nil, errNoRAPPOR
 	}
 	l, err := z.local(m.Length)
 	if err != nil {
 		return nil, err
 	}
+	return z.blurBy(l, m), nil
+}
+
+// blurBy flips bits by a randomizer.
+func (RAPPOR) blurBy(l *local.RAPPOR, m Multihot) func(place int) ([]uint64, error) {
 	return func(place int) ([]uint64, error) {
 		flags, out := make([]bool, m.Length), make([]uint64, m.Length)
 		for {
@@ -127,7 +161,7 @@ func (z RAPPOR) Blur(q Query) (func(place int) ([]uint64, error), error) {
 				return out, nil
 			}
 		}
-	}, nil
+	}
 }
 
 // Fit chooses the least MaxWeight. Where that cannot be computed, Validate says why.

@@ -73,24 +73,6 @@ type Recipe struct {
 	Labels []string
 }
 
-// A Path is how reports travel: only [TwoServer] in this version.
-type Path interface {
-	path() uint8
-	fmt.Stringer
-}
-
-// TwoServer is DAP: each report is split in two shares, and a leader and a helper that do
-// not collude see one each.
-type TwoServer struct {
-	// Leader and Helper are base URLs, ASCII, https (http only to a loopback address),
-	// kept byte for byte.
-	Leader, Helper string
-	// BatchMode is dap.TimeInterval (the collector names a time interval) or
-	// dap.LeaderSelected (the leader cuts batches of MinBatch or more reports as they
-	// come).
-	BatchMode dap.BatchMode
-}
-
 // A Claim is what the author says about privacy: one of [NoClaim] and [ApproxDP]. Nobody
 // needs to believe it.
 type Claim interface {
@@ -110,7 +92,8 @@ type ApproxDP struct {
 	Delta Decimal
 	// Neighbours is the relation that the claim is about; it must be [Recipe.Neighbours].
 	Neighbours release.Neighbours
-	// HonestServers is how many of the two the claim needs to be honest, 1 or 2.
+	// HonestServers is how many of the two, or of the hops, the claim needs to be honest:
+	// what the path's Honest allows.
 	HonestServers uint8
 	// Rounds is the number of rounds in which one unit may have a report, one in each; at
 	// least 1. If it is more, leader and helper release each round alone. Devices count
@@ -140,7 +123,6 @@ type Population struct {
 	Expected uint64
 }
 
-func (TwoServer) path() uint8  { return tagTwoServer }
 func (NoClaim) claim() uint8   { return tagClaimNone }
 func (ApproxDP) claim() uint8  { return tagApproxDP }
 func (NoWindow) window() uint8 { return tagWindowNone }

@@ -243,7 +243,7 @@ func TestReadRefuses(t *testing.T) {
 		{replace(3, "090000"), UnknownError{"query", 9}, "does not know query 9 (heavy-hitters)"},
 		{replace(4, "060000"), UnknownError{"randomizer", 6}, "does not know randomizer 6 (qa)"},
 		{replace(5, "040000"), UnknownError{"participation", 4}, "does not know participation 4 (checkin-fixed)"},
-		{replace(6, "020000"), UnknownError{"path", 2}, "does not know path 2 (shuffled)"},
+		{replace(6, "040000"), UnknownError{"path", 4}, "does not know path 4"},
 		{replace(7, "ff0000"), UnknownError{"noise", 255}, "does not know noise 255"},
 		{replace(7, "020011"+"0000000000000032"+"0000000000000001"+"03"), UnknownError{"noise-share", 3}, "noise-share 3"},
 		{replace(8, "090000"), UnknownError{"claim", 9}, "claim 9"},
@@ -284,12 +284,13 @@ func TestAppendRefuses(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	all := variants()
-	if len(all) == 0 {
-		f.Fatal("no seeds")
-	}
-	for _, r := range all {
-		f.Add(mustAppend(f, r))
+	for _, all := range []map[string]*Recipe{variants(), messageVariants()} {
+		if len(all) == 0 {
+			f.Fatal("no seeds")
+		}
+		for _, r := range all {
+			f.Add(mustAppend(f, r))
+		}
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := Read(b)

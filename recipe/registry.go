@@ -35,6 +35,7 @@ const (
 	tagKRR            = 3
 	tagRAPPOR         = 4
 	tagPGR            = 5
+	tagCloak          = 8
 
 	tagAlways       = 1
 	tagBernoulli    = 2
@@ -42,6 +43,8 @@ const (
 	tagDonationTime = 7
 
 	tagTwoServer = 1
+	tagShuffled  = 2
+	tagDirect    = 3
 
 	tagNoiseNone          = 1
 	tagDiscreteGaussian   = 2
@@ -111,7 +114,7 @@ var codepoints = []Codepoint{
 	{"randomizer", tagPGR, "pgr", true},
 	{"randomizer", 6, "qa", false},
 	{"randomizer", 7, "randomized-group", false},
-	{"randomizer", 8, "cloak", false},
+	{"randomizer", tagCloak, "cloak", true},
 
 	{"participation", tagAlways, "always", true},
 	{"participation", tagBernoulli, "bernoulli", true},
@@ -122,8 +125,15 @@ var codepoints = []Codepoint{
 	{"participation", tagDonationTime, "donation-time", true},
 
 	{"path", tagTwoServer, "two-server", true},
-	{"path", 2, "shuffled", false},
-	{"path", 3, "direct", false},
+	{"path", tagShuffled, "shuffled", true},
+	{"path", tagDirect, "direct", true},
+
+	{"shuffle-mode", uint16(CountedMode), "counted", true},
+	{"shuffle-mode", 2, "tokens", false},
+
+	{"cloak", uint16(ModernCloak), "modern", true},
+	{"cloak", uint16(SingleUserCloak), "single-user", true},
+	{"cloak", uint16(SumPreservingCloak), "sum-preserving", true},
 
 	{"noise", tagNoiseNone, "none", true},
 	{"noise", tagDiscreteGaussian, "discrete-gaussian", true},

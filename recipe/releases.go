@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/starling-agg/starling/dp/release"
+	"github.com/starling-agg/starling/internal/outward"
 )
 
 // A Situation is which assumptions hold.
@@ -36,6 +37,8 @@ type Disclosure struct {
 	// Odds bounds the probability that a device whose noise the releases count draws
 	// again, and Redrawn what a round spends of delta on that.
 	Odds, Redrawn float64
+	// Theorem is what the releases rest on, where they say no more than a loss.
+	Theorem string
 }
 
 // Senders are the devices of which some are free to send a dummy.
@@ -114,12 +117,24 @@ func (r *Recipe) seen(x Disclosure) Disclosure {
 	return x
 }
 
-// shuffledReports is what the sum of locally randomized reports gives with nothing from the
-// servers: each sum is a function of the shuffled reports of MinBatch honest devices.
-func (r *Recipe) shuffledReports(z LocalRandomizer, s Situation) (Disclosure, error) {
-	m, redraw, err := z.Local(r.Query)
+// reports is what locally randomized reports give with nothing from the servers: what is
+// seen of them is a function of the shuffled reports of MinBatch honest devices, or where
+// nothing mixes them one report by itself.
+func (r *Recipe) reports(z LocalRandomizer, s Situation) (Disclosure, error) {
+	m, redraw, err := r.on().message(z, r.Query)
 	if err != nil {
 		return Disclosure{}, uncomputed(err)
+	}
+	if !r.on().mixes() {
+		is, err := m.Premise()
+		if err != nil {
+			return Disclosure{}, uncomputed(err)
+		}
+		alone := release.ApproxDP{Epsilon: is.Epsilon0}
+		if redraw > 0 { // as in OwnNoise
+			alone.Epsilon = outward.Above(alone.Epsilon + 2*redraw)
+		}
+		return Disclosure{Releases: []release.Release{release.One(alone)}}, nil
 	}
 	n := r.MinBatch
 	if s.Half {

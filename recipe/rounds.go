@@ -73,16 +73,16 @@ func (r *Recipe) Grace() time.Duration {
 // so that its report still counts: the grace; without end where the leader selects
 // batches, which are not of rounds.
 func (r *Recipe) MaxSending() time.Duration {
-	if p, ok := r.Path.(TwoServer); ok && p.BatchMode == dap.LeaderSelected {
+	if r.on().leaderSelected() {
 		return math.MaxInt64
 	}
 	return r.Grace()
 }
 
 // Alone says that each round is released alone, for [DonationTime] each slot: a person
-// may be in more than one, or devices toss coins, whose dummies are counted for one. Else
-// a batch may be any number of whole rounds, as a person is in one.
-func (r *Recipe) Alone() bool { return r.Sampled() || r.DecisionRounds() > 1 }
+// may be in more than one, devices toss coins, whose dummies are counted for one, or a
+// shuffler mixes a round. Else a batch may be any number of whole rounds, as a person is in one.
+func (r *Recipe) Alone() bool { return r.Sampled() || r.DecisionRounds() > 1 || !r.on().joins() }
 
 // DecisionRounds is how often a device may decide: the claim's rounds, or 1 where nothing
 // is claimed.
@@ -187,7 +187,7 @@ func (v *validator) rounds(r *Recipe) {
 	if w, ok := r.Window.(Between); ok && (uint64(w.Start)%units != 0 || uint64(w.End)%units != 0) {
 		v.add("window", "is from unit %d to %d, which is not of whole rounds of %d", w.Start, w.End, units)
 	}
-	if p, ok := r.Path.(TwoServer); ok && p.BatchMode == dap.LeaderSelected && r.Alone() {
+	if r.on().leaderSelected() && r.Alone() {
 		v.add("path.batch_mode", "is leader-selected, which may put several reports of one person into a batch: it goes with one round "+
 			"for each person and no coins")
 	}
@@ -200,7 +200,7 @@ func (r *Recipe) describeRounds() string {
 	if p, ok := r.DonationTime(); ok {
 		what = fmt.Sprintf("a round is %s, %d slots of %s", duration(r.RoundUnits(), r.TimePrecision), p.Slots, length)
 	}
-	if p, ok := r.Path.(TwoServer); ok && p.BatchMode == dap.LeaderSelected {
+	if r.on().leaderSelected() {
 		return what + "; the leader releases reports of any rounds together"
 	}
 	released := "rounds are released after their end, alone or several together"
@@ -224,5 +224,5 @@ func (r *Recipe) once(rounds uint32) string {
 		text += fmt.Sprintf(", any two of these at least %s apart (%s), which the device itself sees to",
 			count(n.Series.Separation, "round", "rounds"), duration(n.Series.Separation*r.RoundUnits(), r.TimePrecision))
 	}
-	return text + "; each round is released alone, after its end, which leader and helper each see to"
+	return text + "; each round is released alone, after its end, which " + r.on().keepers()
 }

@@ -47,6 +47,9 @@ func (r *Recipe) Validate() error {
 	if err := r.Sound(true); err != nil {
 		return err
 	}
+	if !r.Path.Proofs() {
+		return nil
+	}
 	task, err := r.Task()
 	if err != nil {
 		return err
@@ -74,7 +77,7 @@ func (v *validator) all(r *Recipe) {
 	if r.Participation == nil {
 		v.add("participation", "is missing")
 	}
-	v.path(r.Path)
+	v.path(r)
 	v.noise(r)
 	v.claim(r)
 	v.between("min_batch", r.MinBatch, MinBatchFloor, MaxMinBatch)
@@ -138,19 +141,6 @@ func (v *validator) text(field, s string, least, most int, lines bool) {
 	}
 }
 
-func (v *validator) path(p Path) {
-	switch p := p.(type) {
-	case nil:
-		v.add("path", "is missing")
-	case TwoServer:
-		v.url("path.leader", p.Leader)
-		v.url("path.helper", p.Helper)
-		if p.BatchMode != dap.TimeInterval && p.BatchMode != dap.LeaderSelected {
-			v.add("path.batch_mode", "is %d, want %d or %d", p.BatchMode, dap.TimeInterval, dap.LeaderSelected)
-		}
-	}
-}
-
 func (v *validator) url(field, s string) {
 	if len(s) < 1 || len(s) > MaxURL {
 		v.add(field, "has %d bytes, want 1 to %d", len(s), MaxURL)
@@ -207,7 +197,8 @@ func (v *validator) claim(r *Recipe) {
 			}
 			v.add("claim.neighbours", "are %v, want %v: %s", c.Neighbours, want, why)
 		}
-		v.between("claim.honest_servers", uint64(c.HonestServers), 1, 2)
+		least, most := r.on().Honest()
+		v.between("claim.honest_servers", uint64(c.HonestServers), uint64(least), uint64(most))
 		v.between("claim.rounds", uint64(c.Rounds), 1, MaxRounds)
 	}
 }
@@ -217,6 +208,7 @@ func (r *Recipe) Impure() string {
 	const only = "is 0, which only whole-number Laplace noise of the servers gives: "
 	switch {
 	case r.Noise == nil || r.Randomizer == nil:
+	case r.Randomized() && !r.on().mixes():
 	case r.Randomized():
 		return only + "reports that devices blur hide among others but for a chance above 0"
 	case !r.Noise.Pure():

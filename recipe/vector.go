@@ -306,7 +306,7 @@ func (v *validator) vectorRoom(r *Recipe) {
 		return
 	}
 	wanted := r.Threshold()
-	if p, ok := r.Path.(TwoServer); ok && p.BatchMode == dap.LeaderSelected {
+	if r.on().leaderSelected() {
 		wanted *= 2 // the leader takes whole segments until it has enough
 	} else {
 		people := uint64(0)

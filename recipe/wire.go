@@ -57,7 +57,7 @@ func (r *Recipe) Append(dst []byte) ([]byte, error) {
 	addChoice(b, r.Query.query(), r.Query.append)
 	addChoice(b, r.Randomizer.randomizer(), r.Randomizer.append)
 	addChoice(b, r.Participation.participation(), r.Participation.append)
-	addChoice(b, r.Path.path(), func(b *cryptobyte.Builder) { addPath(b, r.Path) })
+	addChoice(b, r.Path.path(), r.Path.append)
 	addChoice(b, r.Noise.noise(), r.Noise.append)
 	addChoice(b, r.Claim.claim(), func(b *cryptobyte.Builder) { addClaim(b, r.Claim) })
 	b.AddUint64(r.MinBatch)
@@ -81,17 +81,6 @@ func addBytes16(b *cryptobyte.Builder, s string) {
 func addChoice(b *cryptobyte.Builder, tag uint8, config cryptobyte.BuilderContinuation) {
 	b.AddUint8(tag)
 	b.AddUint16LengthPrefixed(config)
-}
-
-func addPath(b *cryptobyte.Builder, p Path) {
-	switch p := p.(type) {
-	case TwoServer:
-		addBytes16(b, p.Leader)
-		addBytes16(b, p.Helper)
-		b.AddUint8(uint8(p.BatchMode))
-	default:
-		panic(fmt.Sprintf("recipe: internal error: no encoding for path %T", p))
-	}
 }
 
 func addClaim(b *cryptobyte.Builder, c Claim) {
@@ -191,15 +180,6 @@ func readChoice[T any](d *decoder, registry string, read func(tag uint8, config 
 		return none
 	}
 	return v
-}
-
-func readPath(tag uint8, d *decoder) (Path, bool) {
-	if tag != tagTwoServer {
-		return nil, false
-	}
-	p := TwoServer{Leader: string(d.bytes16("leader")), Helper: string(d.bytes16("helper"))}
-	p.BatchMode = dap.BatchMode(d.known("batch-mode"))
-	return p, true
 }
 
 func readClaim(tag uint8, d *decoder) (Claim, bool) {

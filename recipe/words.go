@@ -66,14 +66,7 @@ func (r *Recipe) Assumptions(honest int, rounds uint32) []string {
 	if t := r.Targeting; t != nil && r.Log != nil {
 		list = append(list, fmt.Sprintf("at least %d devices have the attributes that it asks for, as leader and helper have both logged", t.Certificate.LowerBound))
 	}
-	if r.Randomized() {
-		return append(list, "the leader and the helper do not put their shares together")
-	}
-	if honest == 1 {
-		return append(list,
-			"one of the leader and the helper, whichever it is, adds its noise and keeps its share and its noise to itself")
-	}
-	return append(list, "the leader and the helper both add their noise and keep their shares and their noise to themselves")
+	return append(list, r.on().assumptions(r, honest)...)
 }
 
 // Summary is the guarantee in one line, what counts on nobody's word first.

@@ -34,12 +34,13 @@ func (e *ManifestError) Unwrap() error { return e.Err }
 func (e *ManifestError) Is(target error) bool { return target == ErrManifest }
 
 // CheckManifest says whether a manifest sends the recipe's reports through the recipe's
-// relay to its leader, encrypted as the recipe wants: X-Wing keys where it asks for them;
-// whether it is of the deployment whose keys the recipe names, and the recipe live; and
-// whether devices try for no longer than their reports are waited for. Package client
-// checks its signers and its time ([client.Manifests]). It fails with *[ManifestError].
+// relay to the server that takes them, encrypted as the recipe wants: X-Wing keys where it
+// asks for them; whether it is of the deployment whose keys the recipe names, and the
+// recipe live; and whether devices try for no longer than their reports are waited for.
+// Package client checks its signers and its time ([client.Manifests]). It fails with
+// *[ManifestError].
 func CheckManifest(r *recipe.Recipe, m *ohttp.Manifest) error {
-	path, ok := r.Path.(recipe.TwoServer)
+	first, url := r.Entry()
 	if r.ServerKeys != nil {
 		deployment, err := r.Deployment()
 		if err != nil || m.Deployment != deployment {
@@ -52,8 +53,8 @@ func CheckManifest(r *recipe.Recipe, m *ohttp.Manifest) error {
 	switch {
 	case r.Relay == nil || m.Relay != r.Relay.URL:
 		return &ManifestError{What: "the relay"}
-	case !ok || !slices.Contains(m.Targets, path.Leader):
-		return &ManifestError{What: "the leader"}
+	case !slices.Contains(m.Targets, url):
+		return &ManifestError{What: "the " + first}
 	case r.KEM != recipe.X25519 && slices.ContainsFunc(m.Gateway, func(k ohttp.KeyConfig) bool { return k.KEM != uint16(r.KEM) }):
 		return &ManifestError{What: "the gateway's key encapsulation"}
 	}

@@ -265,6 +265,40 @@ func newKeyFlags(flags *flag.FlagSet) *keyFlags {
 	}
 }
 
+// A typedKey is a root key as it was typed, empty for none, and where it goes.
+type typedKey struct {
+	text string
+	key  *signed.PublicKey
+}
+
+// read reads keys by their digits, or by their names among the anchors.
+func (f *keyFlags) read(list []typedKey) (err error) {
+	var anchors *signed.Anchors
+	for _, x := range list {
+		if x.text == "" {
+			continue
+		}
+		if *x.key, err = signed.ParsePublicKey(x.text); err == nil {
+			continue
+		}
+		if anchors == nil {
+			if anchors, err = readAnchors(*f.anchors); err != nil {
+				return err
+			}
+		}
+		found := false
+		for _, a := range anchors.List() {
+			if a.Name == x.text {
+				*x.key, found = a.Key, true
+			}
+		}
+		if !found {
+			return failf(exitInput, "starling key anchor --help", "no anchor has the name %q", x.text)
+		}
+	}
+	return nil
+}
+
 // set fills in the options' keys.
 func (f *keyFlags) set(o *account.Options) error {
 	if (*f.attester != "") != (*f.attesterKey != "") {
@@ -308,31 +342,8 @@ func (f *keyFlags) set(o *account.Options) error {
 		o.Log = &recipe.Log{Origin: *f.log}
 	}
 	var attester signed.PublicKey
-	var anchors *signed.Anchors
-	for _, x := range []struct {
-		text string
-		key  *signed.PublicKey
-	}{{*f.leader, &k.Leader}, {*f.helper, &k.Helper}, {*f.gateway, &k.Gateway}, {*f.attesterKey, &attester}} {
-		if x.text == "" {
-			continue
-		}
-		if *x.key, err = signed.ParsePublicKey(x.text); err == nil {
-			continue
-		}
-		if anchors == nil {
-			if anchors, err = readAnchors(*f.anchors); err != nil {
-				return err
-			}
-		}
-		found := false
-		for _, a := range anchors.List() {
-			if a.Name == x.text {
-				*x.key, found = a.Key, true
-			}
-		}
-		if !found {
-			return failf(exitInput, "starling key anchor --help", "no anchor has the name %q", x.text)
-		}
+	if err := f.read([]typedKey{{*f.leader, &k.Leader}, {*f.helper, &k.Helper}, {*f.gateway, &k.Gateway}, {*f.attesterKey, &attester}}); err != nil {
+		return err
 	}
 	if o.ServerKeys = k; o.Tokens != nil {
 		o.Tokens.Key = attester

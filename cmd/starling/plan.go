@@ -31,6 +31,7 @@ with coins want it. --randomizer rr and rappor blur answers on the device; E is 
 reads it. --randomizer gaussian has devices add noise to vectors; E is what the sum costs.
 --correlate has later batches take back noise of earlier ones: one batch is less accurate, and their mean more, for people who
 answer every --separation rounds or less often.
+On --path shuffled and direct devices blur; of sums and means behind a shuffler the plan has the messages of each kind of cloak.
 --out writes the plan as a recipe, with the same guarantee; coins need --relay and --gateway there.` + unitHelp,
 		examples: [][2]string{
 			{"starling recipe plan --query histogram:21 --people 20000 --within 1%", "each of 21 buckets within 1 % of 20,000 people, 95 %"},
@@ -43,6 +44,7 @@ answer every --separation rounds or less often.
 			{"starling recipe plan --query histogram:21 --people 2000 --epsilon 1 --rounds 6 --correlate 90 --separation 14",
 				"ninety days, whose noise cancels over days; a person answers every fortnight"},
 			{"starling recipe plan --query histogram:21 --people 1000000 --within 1% --randomizer rappor", "without trust in any server"},
+			{"starling recipe plan --query sum:100 --people 10000 --path shuffled --epsilon 1", "a sum by way of a shuffler: messages of each kind of cloak"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			asJSON := flags.Bool("json", false, "print one JSON object")
@@ -58,7 +60,7 @@ answer every --separation rounds or less often.
 			rounds := flags.Uint("rounds", 1, "in how many batches one unit may be: `N`")
 			flags.Uint64Var(&g.Batches, "correlate", 0, "correlate the servers' noise over `N` batches, of whose mean the error is meant")
 			flags.Uint64Var(&g.Separation, "separation", 0, "with --correlate: people stay away `S` rounds from one answer to the next")
-			randomizer := flags.String("randomizer", string(plan.Servers), "servers, rr, rappor or (vectors) gaussian: `WHO` blurs")
+			randomizer := flags.String("randomizer", string(plan.Servers), "servers, rr, rappor, cloak or (vectors) gaussian: `WHO` blurs")
 			flags.Uint64Var(&g.MinBatch, "min-batch", 0, "release nothing about fewer than `B` reports; chosen if not given")
 			out := flags.String("out", "", "write the recipe to `FILE`, which must not exist")
 			name := flags.String("name", "", "of the recipe: what is asked, in a few words: `TEXT`")
@@ -70,6 +72,7 @@ answer every --separation rounds or less often.
 			gateway := flags.String("gateway", "", "of a recipe with coins: `URL` of the gateway behind it")
 			when := newRoundFlags(flags)
 			keys := newKeyFlags(flags)
+			way := newPathFlags(flags)
 			return func(ctx context.Context, e *env, args []string) error {
 				if err := noArgs("recipe plan", args); err != nil {
 					return err
@@ -109,7 +112,10 @@ answer every --separation rounds or less often.
 					return usageOf("recipe plan", errors.New("--delta is 0, which no plan has: they are for Gaussian noise and blurred reports, with a delta above 0; "+
 						"a recipe with delta 0 is made by `starling recipe new --noise discrete-laplace --delta 0`"))
 				}
-				g.Rounds, g.Randomizer = uint32(min(*rounds, recipe.MaxRounds+1)), plan.Randomizer(*randomizer)
+				g.Rounds, g.Randomizer, g.Path = uint32(min(*rounds, recipe.MaxRounds+1)), plan.Randomizer(*randomizer), plan.PathName(*way.path)
+				if g.Path == plan.Shuffled && g.Randomizer == plan.Servers && g.Query.Choices() == 0 {
+					g.Randomizer = plan.Cloak // the only one there is
+				}
 				p, err := compute(ctx, func() (*plan.Plan, error) { return plan.Make(g) })
 				switch {
 				case errors.Is(err, plan.ErrGoal):
@@ -120,7 +126,7 @@ answer every --separation rounds or less often.
 					return err
 				}
 				if *out != "" && p.Fits {
-					if *name == "" || *leader == "" || *helper == "" {
+					if *name == "" || g.Path == plan.TwoServer && (*leader == "" || *helper == "") {
 						return usageOf("recipe plan", errors.New("--out writes a recipe, which needs --name, --leader and --helper"))
 					}
 					if (*relay == "") != (*gateway == "") {
@@ -133,8 +139,12 @@ answer every --separation rounds or less often.
 					if err := when.set(&o); err != nil {
 						return usageOf("recipe plan", err)
 					}
-					if err := keys.set(&o); err != nil {
-						return err
+					if other, err := way.set(&o, keys); err != nil {
+						return usageUnless("recipe plan", err)
+					} else if !other {
+						if err := keys.set(&o); err != nil {
+							return err
+						}
 					}
 					r, err := writePlan(p, o, *out)
 					if err != nil {

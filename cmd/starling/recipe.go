@@ -100,7 +100,7 @@ func recipeNew() *command {
 With --projection M a device sends M numbers that a public random projection makes of its vector, and the result is estimated
 from their sum: fewer bytes for more error, which recipe plan and recipe show tell.
 The servers' noise is calibrated so that one honest server is enough for epsilon and delta.
-FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unitHelp,
+FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unitHelp + pathHelp,
 		examples: [][2]string{
 			{"starling recipe new --name 'Favourite bird' --query histogram:12 --leader https://leader.example/ " +
 				"--helper https://helper.example/ --min-batch 1000 --epsilon 1", "a histogram with epsilon 1"},
@@ -114,6 +114,9 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unit
 			{"starling recipe new --name 'Hours of sleep' --query groups:0:24:3 --names never,shifts,nights --noise discrete-laplace " +
 				"--leader https://leader.example/ --helper https://helper.example/ --min-batch 1000 --epsilon 1",
 				"sums and means by group: starling send FILE 7,shifts"},
+			{"starling recipe new --name Steps --query sum:20000 --path shuffled --hop1 https://one.example/ --hop1-key one --hop2 https://two.example/ " +
+				"--hop2-key two --analyzer https://three.example/ --analyzer-key three --randomizer cloak:modern:5000 --min-batch 1000 --epsilon 1",
+				"a sum by way of a shuffler"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			asJSON := flags.Bool("json", false, "print the recipe as one JSON object")
@@ -134,6 +137,7 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unit
 			coins := newCoinFlags(flags)
 			unit := newUnitFlags(flags)
 			keys := newKeyFlags(flags)
+			way := newPathFlags(flags)
 			return func(_ context.Context, e *env, args []string) error {
 				path, err := oneFile("recipe new", args, deploy.RecipeFile)
 				if err != nil {
@@ -174,8 +178,12 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unit
 				if err := noise.set(&o); err != nil {
 					return usageOf("recipe new", err)
 				}
-				if err := keys.set(&o); err != nil {
-					return err
+				if other, err := way.set(&o, keys); err != nil {
+					return usageUnless("recipe new", err)
+				} else if !other {
+					if err := keys.set(&o); err != nil {
+						return err
+					}
 				}
 				r, err := account.New(o)
 				if err != nil {
@@ -201,7 +209,7 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unit
 
 // warnKeyless says where devices will refuse a recipe for want of signing keys.
 func warnKeyless(e *env, r *recipe.Recipe) {
-	if _, none := r.Claim.(recipe.NoClaim); r.ServerKeys == nil && !none && !r.OnLoopback() {
+	if _, none := r.Claim.(recipe.NoClaim); r.Path.Proofs() && r.ServerKeys == nil && !none && !r.OnLoopback() {
 		fmt.Fprintf(e.stderr, "It names no signing keys, so devices refuse it unless they are told to take any: --leader-key and what goes with it\n")
 	}
 }
@@ -234,6 +242,14 @@ func writeRecipe(r *recipe.Recipe, path string) (size int, err error) {
 		return 0, ofInput(err, "name a file in a directory that can be written to")
 	}
 	return len(b), fillNew(f, b)
+}
+
+// usageUnless is usageOf for an error that says no better what to do.
+func usageUnless(path string, err error) error {
+	if said := new(failure); errors.As(err, &said) {
+		return err
+	}
+	return usageOf(path, err)
 }
 
 func usageOf(path string, err error) error {

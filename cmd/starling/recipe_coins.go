@@ -36,7 +36,7 @@ func newCoinFlags(flags *flag.FlagSet) *coinFlags {
 		gateway:     flags.String("gateway", "", "`URL` of the gateway behind it"),
 		kem:         flags.String("kem", "x25519", "what encrypts reports, x25519 or x-wing: `KEM`"),
 		draft:       flags.String("dap", dap.Draft18.String(), "the draft of DAP that the task speaks: `DRAFT`"),
-		randomizer:  flags.String("randomizer", "", "krr:E, rappor:E, pgr:E, or gaussian[:VARIANCE] for vectors, on the device and instead of the servers' noise: `R`"),
+		randomizer:  flags.String("randomizer", "", "krr:E, rappor:E, pgr:E, cloak, or gaussian[:VARIANCE] for vectors, on the device and instead of the servers' noise: `R`"),
 		target:      flags.String("target", "", "ask only devices with these attributes, as platform=ios,linux;language=de: `WHO`"),
 		certificate: flags.String("certificate", "", "the evidence that enough have them: `RECIPE:LOWER:LEAST`; the census of the log follows from it, or stands before LOWER"),
 	}

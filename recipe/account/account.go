@@ -1,6 +1,7 @@
 package account
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/big"
@@ -19,8 +20,7 @@ import (
 func (r subject) guarantee() (*recipe.Guarantee, error) {
 	claim, claimed := r.Claim.(recipe.ApproxDP)
 	if r.Exact() {
-		g := recipe.WithoutNoise()
-		g.Unit, g.PerPerson, g.Person = r.PrivacyUnit().Name, r.PrivacyUnit().PerPerson, recipe.NoPrivacy
+		g := r.WithoutNoise()
 		if claimed {
 			return g, &recipe.ClaimError{Claimed: claim, Computed: recipe.NoPrivacy}
 		}
@@ -145,7 +145,9 @@ func (r subject) senders(s recipe.Senders) (n uint64, err error) {
 // proved is the loss of all rounds in a situation.
 func (r subject) proved(s recipe.Situation, delta recipe.Decimal, rounds uint32, n release.Neighbours) (recipe.Loss, string, error) {
 	x, err := r.Disclosure(s, delta, rounds)
-	if err != nil {
+	if errors.Is(err, release.ErrNoGuarantee) {
+		return recipe.NoPrivacy, "", nil
+	} else if err != nil {
 		return recipe.Loss{}, "", err
 	}
 	return r.disclosed(x, delta, rounds, n)
@@ -160,6 +162,9 @@ func (r subject) disclosed(x recipe.Disclosure, delta recipe.Decimal, rounds uin
 	l, theorem, err := loss(list, rounds, delta, x.Spent()*float64(rounds), n)
 	if l.Finite() {
 		l.Epsilon += x.More(rounds)
+	}
+	if x.Theorem != "" {
+		theorem = x.Theorem + "; " + theorem
 	}
 	return l, theorem, err
 }
@@ -230,7 +235,7 @@ func (r subject) fallbacks(s recipe.Situation, claim recipe.ApproxDP) ([]recipe.
 			"fewer dummies hide the number of answers"); err != nil {
 			return nil, err
 		}
-	} else if r.Randomized() {
+	} else if r.Randomized() && r.CountsOnDevices() {
 		half := s
 		half.Half = true
 		if err := add(recipe.HalfAreDishonest, half, r.Neighbours(), "half of the devices are dishonest", r.fewer()); err != nil {
@@ -253,20 +258,17 @@ func (r subject) fallbacks(s recipe.Situation, claim recipe.ApproxDP) ([]recipe.
 			return nil, err
 		}
 	}
-	together := recipe.Fallback{
-		Kind: recipe.ServersCollude,
-		When: "the leader and the helper put their shares together",
-		Loss: recipe.NoPrivacy,
-		Note: "they can read every answer, because devices add no noise of their own",
-	}
-	if r.Randomized() {
-		together.Note = fmt.Sprintf("the device's own noise is left, for %v neighbours who take part", r.KnownNeighbours())
-		var err error
-		if together.Loss, err = r.ownNoise(claim.Delta, claim.Rounds); err != nil {
+	for _, f := range r.Failures() {
+		if !r.Randomized() {
+			f.Note += ", because devices add no noise of their own"
+		} else if l, err := r.ownNoise(claim.Delta, claim.Rounds); err != nil {
 			return nil, err
+		} else if l.Finite() {
+			f.Loss, f.Note = l, fmt.Sprintf("the device's own noise is left, for %v neighbours who take part", r.KnownNeighbours())
 		}
+		list = append(list, f)
 	}
-	return append(list, together), nil
+	return list, nil
 }
 
 // fewer says what dishonest devices take away.
@@ -274,7 +276,10 @@ func (r subject) fewer() string {
 	if _, _, noisy := r.noisyVectors(); noisy {
 		return "there is less noise in the sum"
 	}
-	return "fewer reports to hide among"
+	if _, ok := r.Randomizer.(recipe.LocalRandomizer); ok {
+		return "fewer reports to hide among"
+	}
+	return "there is less noise in the sum, and less to hide among, than the theorem needs"
 }
 
 // ownNoise is what the device's own noise gives, in a number of rounds, against who reads

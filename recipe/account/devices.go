@@ -21,7 +21,7 @@ func (r subject) noisyVectors() (z recipe.Gaussian, q recipe.Vector, ok bool) {
 // that are not valid.
 func (r subject) provedBound() (recipe.ProvedBound, bool) {
 	bound, answer, ok := r.Randomizer.Proves(r.Query)
-	if !ok {
+	if !ok || !r.Path.Proofs() {
 		return recipe.ProvedBound{}, false
 	}
 	b := recipe.ProvedBound{Bound: bound, Answer: answer, Ratio: float64(bound) / float64(answer)}
@@ -49,6 +49,9 @@ func withDeviceNoise(o *Options) error {
 	if z, ok := o.Randomizer.(recipe.LocalRandomizer); ok {
 		o.Randomizer, o.Query = z.Fit(o.Query, recipe.TailOdds(o.MinBatch, o.Rounds, o.delta().FloatDown()))
 		return nil
+	}
+	if z, ok := o.Randomizer.(recipe.Cloak); ok {
+		return withCloak(o, z)
 	}
 	z, ok := o.Randomizer.(recipe.Gaussian)
 	q, vector := o.Query.(recipe.Vector)

@@ -22,8 +22,10 @@ type Options struct {
 	// and a MaxWeight of zero under RAPPOR the least that RAPPOR keeps to; see [Gaussian]
 	// for what noise of the devices' own makes of a Vector.
 	Query recipe.Query
-	// Leader and Helper are base URLs; required.
+	// Leader and Helper are base URLs; required where Path is nil.
 	Leader, Helper string
+	// Path is that of the two servers Leader and Helper when nil.
+	Path recipe.Path
 	// BatchMode is dap.TimeInterval when zero.
 	BatchMode dap.BatchMode
 	// MinBatch is B; required.
@@ -60,7 +62,7 @@ type Options struct {
 	// Rounds is in how many rounds one unit may have a report, one in each, or a device
 	// toss its coins; 1 when zero.
 	Rounds uint32
-	// HonestServers that the claim needs; 1 when zero.
+	// HonestServers that the claim needs; the least that the path allows when zero.
 	HonestServers uint8
 
 	// Randomizer is none when nil. With one, servers add no noise, and Epsilon is only a
@@ -123,8 +125,11 @@ func newRecipe(o Options) (*recipe.Recipe, error) {
 	if o.Rounds == 0 {
 		o.Rounds = 1
 	}
+	if o.Path == nil {
+		o.Path = recipe.TwoServer{Leader: o.Leader, Helper: o.Helper, BatchMode: o.BatchMode}
+	}
 	if o.HonestServers == 0 {
-		o.HonestServers = 1
+		o.HonestServers, _ = o.Path.Honest()
 	}
 	if o.Share == 0 {
 		o.Share = recipe.DrawsAll
@@ -144,7 +149,7 @@ func newRecipe(o Options) (*recipe.Recipe, error) {
 		Query:         recipe.WithChunk(o.Query),
 		Randomizer:    o.Randomizer,
 		Participation: o.Participation,
-		Path:          recipe.TwoServer{Leader: o.Leader, Helper: o.Helper, BatchMode: o.BatchMode},
+		Path:          o.Path,
 		Noise:         recipe.NoNoise{},
 		Claim:         recipe.NoClaim{},
 		MinBatch:      o.MinBatch,

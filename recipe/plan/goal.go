@@ -56,6 +56,8 @@ type Goal struct {
 	Separation uint64
 	// Randomizer is Servers if empty.
 	Randomizer Randomizer
+	// Path is TwoServer if empty; on another, devices randomize.
+	Path PathName
 	// Speed is what vectors cost on some machine; with it, plans for vectors tell the
 	// time of a report. Optional.
 	Speed *pine.Speed
@@ -112,6 +114,7 @@ func (g *Goal) Validate() error {
 		if g.Population != 0 {
 			return wrong("noise of the devices' own is planned for people who all answer")
 		}
+	case Cloak: // checkPath says where
 	case RR, RAPPOR:
 		if g.buckets() == 0 {
 			return wrong("%s is for counts and histograms", g.Randomizer)
@@ -121,6 +124,9 @@ func (g *Goal) Validate() error {
 		}
 	default:
 		return wrong("there is no randomizer %q", g.Randomizer)
+	}
+	if err := g.checkPath(); err != nil {
+		return err
 	}
 	if err := g.checkSeries(); err != nil {
 		return err
@@ -147,6 +153,9 @@ func (g *Goal) settle() {
 	}
 	if g.Randomizer == "" {
 		g.Randomizer = Servers
+	}
+	if g.Path == "" {
+		g.Path = TwoServer
 	}
 	if g.Population == g.People {
 		g.Population = 0

@@ -52,7 +52,7 @@ func (p *Plan) byNoise() error {
 // variance is calibrated to the goal's loss.
 func (p *Plan) add() error {
 	g := &p.Goal
-	o, err := p.choose(parties)
+	o, err := p.choose(p.Goal.parties())
 	if err != nil {
 		return err
 	}

@@ -60,6 +60,10 @@ type Plan struct {
 	// last of them.
 	Series        correlated.Series
 	share, single float64
+	// Mixed is what each kind of Cloak costs, the one that is planned first.
+	Mixed []Mixed
+	cloak recipe.Cloak   // as the recipe has it
+	claim recipe.Decimal // of its epsilon
 	// MinBatch is B.
 	MinBatch uint64
 
@@ -111,7 +115,7 @@ func Make(g Goal) (*Plan, error) {
 	if err := p.explain(); err != nil {
 		return nil, err
 	}
-	for _, r := range []Randomizer{Servers, RR, RAPPOR, Noisy} {
+	for _, r := range []Randomizer{Servers, RR, RAPPOR, Noisy, Cloak} {
 		other := g
 		other.Randomizer = r
 		if r == g.Randomizer || other.Validate() != nil {
@@ -127,7 +131,7 @@ func Make(g Goal) (*Plan, error) {
 
 // promised is the loss that the goal's epsilon is about.
 func (p *Plan) promised() recipe.Loss {
-	if r := p.Goal.Randomizer; r == Servers || r == Noisy {
+	if r := p.Goal.Randomizer; r == Servers || r == Noisy || r == Cloak {
 		return p.Loss
 	}
 	return p.Local
@@ -151,6 +155,8 @@ func one(g Goal) (*Plan, error) {
 		err = p.byServers()
 	case Noisy:
 		err = p.byNoise()
+	case Cloak:
+		err = p.byCloak()
 	default:
 		err = p.byDevices()
 	}

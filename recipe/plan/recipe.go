@@ -39,13 +39,6 @@ func (p *Plan) query() recipe.Query {
 	return g.Query
 }
 
-// parties stand for those whom a plan does not know; a guarantee does not depend on their
-// names.
-var parties = account.Options{
-	Name: "plan", Leader: "https://leader.example/", Helper: "https://helper.example/",
-	Relay: &recipe.Relay{URL: "https://relay.example/", Gateway: "https://leader.example/gateway"},
-}
-
 // choose fills in all of the options that the guarantee depends on, but for what hides
 // the count and for the noise.
 func (p *Plan) choose(o account.Options) (account.Options, error) {
@@ -54,7 +47,7 @@ func (p *Plan) choose(o account.Options) (account.Options, error) {
 	if err != nil {
 		return o, err
 	}
-	o.Query, o.MinBatch, o.Rounds, o.Delta, o.HonestServers, o.Unit = p.query(), p.MinBatch, g.Rounds, delta, 1, g.Unit
+	o.Query, o.MinBatch, o.Rounds, o.Delta, o.HonestServers, o.Unit = p.query(), p.MinBatch, g.Rounds, delta, 0, g.Unit
 	o.Epsilon, o.Noise, o.Dummies, o.Randomizer, o.Participation, o.Rate, o.Cover = recipe.Decimal{}, nil, nil, nil, nil, nil, nil
 	switch g.Randomizer {
 	case RR:
@@ -63,6 +56,8 @@ func (p *Plan) choose(o account.Options) (account.Options, error) {
 		o.Randomizer = recipe.RAPPOR{Epsilon0: p.perBit}
 	case Noisy:
 		o.Randomizer = recipe.Gaussian{Variance: p.Variance} // calibrated where it is zero
+	case Cloak:
+		o.Randomizer = p.cloak
 	}
 	if !g.HideCount {
 		return o, nil
@@ -80,7 +75,7 @@ var anyClaim = recipe.Decimal{Coefficient: 1_000_000}
 
 // blur computes what reports of devices that randomize guarantee behind two servers.
 func (p *Plan) blur() error {
-	o, err := p.choose(parties)
+	o, err := p.choose(p.Goal.parties())
 	if err != nil {
 		return err
 	}
@@ -92,7 +87,7 @@ func (p *Plan) blur() error {
 // no noise is calibrated to the goal's loss.
 func (p *Plan) hide(noise recipe.Noise) error {
 	g := &p.Goal
-	o, err := p.choose(parties)
+	o, err := p.choose(p.Goal.parties())
 	if err != nil {
 		return err
 	}
@@ -132,6 +127,11 @@ func (p *Plan) follow(o account.Options) error {
 	} else if err != nil {
 		return err
 	}
+	return p.followRecipe(r)
+}
+
+// followRecipe is follow of a recipe.
+func (p *Plan) followRecipe(r *recipe.Recipe) error {
 	g, err := account.Guarantee(r)
 	if err != nil {
 		return err
@@ -160,6 +160,8 @@ func (p *Plan) Recipe(o account.Options) (*recipe.Recipe, error) {
 	switch {
 	case !p.Fits:
 		return nil, &NotExpressibleError{"the goal is out of reach", ""}
+	case (o.Path == nil) != (g.Path == TwoServer):
+		return nil, &NotExpressibleError{fmt.Sprintf("it is of the path %s, and the parties are not", g.Path), "with --path, and its parties"}
 	case g.Population != 0 && !g.HideCount:
 		return nil, &NotExpressibleError{"where coins are tossed, dummies hide how many reports there are, and this plan leaves it public",
 			"with --dummies too"}
@@ -177,7 +179,9 @@ func (p *Plan) Recipe(o account.Options) (*recipe.Recipe, error) {
 		o.Noise = p.noise()
 	}
 	o.Dummies = p.dummies
-	if o.Epsilon, err = recipe.DecimalAbove(p.Loss.Epsilon, 4); err != nil {
+	if g.Randomizer == Cloak { // of whose claim a proof was found
+		o.Epsilon = p.claim
+	} else if o.Epsilon, err = recipe.DecimalAbove(p.Loss.Epsilon, 4); err != nil {
 		return nil, err
 	}
 	return account.New(o)

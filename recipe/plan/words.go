@@ -18,7 +18,7 @@ import (
 // explain fills in the assumptions and the fallbacks.
 func (p *Plan) explain() error {
 	switch {
-	case p.Goal.Randomizer == Noisy:
+	case p.Goal.Randomizer == Noisy, p.Goal.Randomizer == Cloak:
 		return nil // add has taken them from the recipe
 	case p.Goal.Randomizer != Servers:
 		return p.blur()
@@ -178,13 +178,18 @@ func (p *Plan) MarshalJSON() ([]byte, error) {
 		Proved      *recipe.ProvedBound `json:"proved_bound,omitempty"`
 		Series      *SeriesError        `json:"correlated,omitempty"`
 		Groups      *recipe.GroupErrors `json:"groups,omitempty"`
+		Path        PathName            `json:"path,omitempty"`
+		Mixed       []Mixed             `json:"cloaks,omitempty"`
 	}{
 		Query: g.Query.String(), People: g.People, Population: g.Population, Within: g.Within, Confidence: g.Confidence, Fits: p.Fits,
 		Needs: p.Needs, Randomizer: g.Randomizer, Sampling: g.rate(), MinBatch: p.MinBatch, Sigma: p.sigma(), Epsilon0: p.Epsilon0,
 		Dummies: p.Dummies, Allowance: p.Allowance, Delta: p.Loss.Delta, Rounds: g.Rounds, Theorem: p.Theorem, Error: p.Error,
 		Conditions: append([]string{}, p.Conditions...), Anyway: p.stated().Unconditional, Unit: g.unit(),
 		Assumptions: p.Assumptions, Fallbacks: p.Fallbacks, Instead: append([]Option{}, p.Instead...),
-		Proofs: p.proofs(), Projections: p.projections(), Proved: p.Proved, Series: p.series(), Groups: p.groups(),
+		Proofs: p.proofs(), Projections: p.projections(), Proved: p.Proved, Series: p.series(), Groups: p.groups(), Mixed: p.Mixed,
+	}
+	if g.Path != TwoServer {
+		out.Path = g.Path
 	}
 	if p.Local.Finite() {
 		out.Local = &p.Local
@@ -225,6 +230,9 @@ func (p *Plan) WriteText(w io.Writer, width int) error {
 	if q := p.query(); q.String() != g.Query.String() {
 		line("As a recipe", "%s", q)
 	}
+	if g.Path != TwoServer {
+		line("Path", "%s", g.Path)
+	}
 	line("Protects", "%s", g.unit())
 	if g.Population != 0 {
 		line("Taking part", "each of %d people by a secret coin, with probability %.4g: about %d a batch", g.Population, g.rate(), g.People)
@@ -245,6 +253,15 @@ func (p *Plan) WriteText(w io.Writer, width int) error {
 		line("On the device", "whole-number Gaussian noise of standard deviation %s (variance %s) is added to each number", number(p.sigma()), p.Variance)
 		if b := p.Proved; b != nil {
 			line("", "and vector and noise are proved to be at most %.4g times as long as a vector; %s", b.Ratio, redraws(b))
+		}
+	case Cloak:
+		line("On the device", "%s", p.cloak)
+		for i, m := range p.Mixed {
+			label := "Messages"
+			if i > 0 {
+				label = ""
+			}
+			line(label, "%s", m.words())
 		}
 	default:
 		line("On the device", "%s; one report by itself has epsilon %.4g", p.device(), p.Epsilon0)
@@ -342,6 +359,7 @@ var ways = map[Randomizer]string{
 	Servers: "noise of the servers (one must be honest)",
 	RR:      "randomized response (nobody is trusted)",
 	RAPPOR:  "RAPPOR (nobody is trusted)",
+	Cloak:   "a cloak (one of two hops must be honest)",
 	Noisy:   "noise of the devices (the servers' shares must stay apart)",
 }
 

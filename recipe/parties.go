@@ -1,0 +1,99 @@
+package recipe
+
+import (
+	"golang.org/x/crypto/cryptobyte"
+
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/signed"
+)
+
+// This file holds the common ground of paths without proofs.
+
+// errNoTask: DAP is for two servers.
+var errNoTask = &InvalidError{"path", "is not that of two servers: it has no DAP task"}
+
+func (p Party) server(name, field string) server {
+	return server{name, p.URL, p.Key, "path." + field + ".url", "path." + field + ".key"}
+}
+
+func addParty(b *cryptobyte.Builder, p Party) {
+	addBytes16(b, p.URL)
+	b.AddBytes(p.Key[:])
+}
+
+func readParty(d *decoder, name string) (p Party) {
+	p.URL = string(d.bytes16(name))
+	d.field(name, func() bool { return d.s.CopyBytes(p.Key[:]) })
+	return p
+}
+
+// addKey writes a key that may be missing.
+func addKey(b *cryptobyte.Builder, k signed.PublicKey) {
+	b.AddUint8LengthPrefixed(func(b *cryptobyte.Builder) {
+		if !k.IsZero() {
+			b.AddBytes(k[:])
+		}
+	})
+}
+
+func readKey(d *decoder, name string) (k signed.PublicKey) {
+	if b := d.bytes8(name); d.err == nil && len(b) > 0 {
+		if copy(k[:], b); len(b) != signed.KeySize || k.IsZero() {
+			d.fail(name + " is not a key")
+		}
+	}
+	return k
+}
+
+// some is a key that is there, nil for none.
+func some(k signed.PublicKey) *signed.PublicKey {
+	if k.IsZero() {
+		return nil
+	}
+	return &k
+}
+
+// parties checks the addresses and keys of a path that names its parties' keys.
+func (v *validator) parties(r *Recipe) {
+	list := r.Path.servers(r)
+	for _, s := range list {
+		v.url(s.urlField, s.url)
+	}
+	key, field := r.Path.gatewayKey(r)
+	if r.Relay == nil && !key.IsZero() {
+		v.add(field, "makes no sense without a relay")
+	}
+	if r.Relay != nil {
+		list = append(list, server{name: "gateway", key: key, keyField: field})
+	}
+	v.keys(list)
+}
+
+// withoutProofs refuses what two servers alone do, on a path that has none.
+func (v *validator) withoutProofs(r *Recipe) {
+	const only = "is for two servers, and the path has none: "
+	refuse := func(field string, has bool, why string) {
+		if has {
+			v.add(field, "%s", only+why)
+		}
+	}
+	refuse("noise", r.Noise != nil && r.Noisy(), "nobody adds noise but the devices")
+	refuse("server_keys", r.ServerKeys != nil, "the parties' keys stand in it")
+	refuse("tokens", r.Tokens != nil, "credentials are shown to a leader and a helper")
+	refuse("log", r.Log != nil, "what stands in a log is their manifest")
+	refuse("participation", r.Sampled(), "they hold back batches of too few answers among dummies")
+	refuse("hpke_suite", r.KEM != X25519, "messages are sealed to X25519 keys")
+	refuse("dap", r.DAP != dap.Draft18, "DAP is not spoken")
+	if r.Randomizer == nil || r.Query == nil {
+		return
+	}
+	switch z, ok := r.Randomizer.(messenger); {
+	case !ok:
+		v.add("randomizer", "sends nothing that an analyzer could read without the answer of one device: want krr, rappor or pgr, or "+
+			"behind a shuffler cloak")
+	case len(v.errs) == 0:
+		if _, err := z.messenger(r); err != nil {
+			v.add("randomizer", "has no messages: %v", err)
+		}
+	}
+}

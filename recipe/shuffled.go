@@ -1,0 +1,158 @@
+package recipe
+
+import (
+	"fmt"
+
+	"golang.org/x/crypto/cryptobyte"
+
+	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/release"
+	"github.com/starling-agg/starling/signed"
+)
+
+// Shuffled sends the messages of each contribution through two hops, each of which mixes
+// those of a whole round, to an analyzer that reads them all ([Recipe.Messenger]). As long
+// as one of the hops tells nobody in which order, nobody knows which messages are whose.
+type Shuffled struct {
+	// First, Second and Analyzer are parties of three owners, in the order in which
+	// messages reach them.
+	First, Second, Analyzer Party
+	// Gateway is the root key of the gateway where the recipe names a relay, and zero where
+	// it names none.
+	Gateway signed.PublicKey
+	// Mode is how it is known that the contributions are of devices.
+	Mode ShuffleMode
+}
+
+// A Party is where one of those is reached that messages pass.
+type Party struct {
+	// URL is as those of [TwoServer].
+	URL string `json:"url"`
+	// Key is the root key that vouches for the keys that messages are encrypted to.
+	Key signed.PublicKey `json:"key"`
+}
+
+// A ShuffleMode is how it is known that the contributions of a batch are of devices.
+type ShuffleMode uint8
+
+// CountedMode: the hops sign how many contributions there were, and the first is trusted not
+// to put its own in the place of others.
+const CountedMode ShuffleMode = 1
+
+func (m ShuffleMode) String() string { return nameOf("shuffle-mode", uint16(m)) }
+
+func (p Shuffled) String() string {
+	return fmt.Sprintf("shuffled by two hops, %s and %s, for the analyzer %s; contributions are %s", p.First.URL, p.Second.URL, p.Analyzer.URL, p.Mode)
+}
+
+// Proofs is false.
+func (Shuffled) Proofs() bool { return false }
+
+// Honest is one of the hops.
+func (Shuffled) Honest() (least, most uint8) { return 1, 1 }
+
+func (Shuffled) path() uint8 { return tagShuffled }
+
+func (p Shuffled) append(b *cryptobyte.Builder) {
+	addParty(b, p.First)
+	addParty(b, p.Second)
+	addParty(b, p.Analyzer)
+	addKey(b, p.Gateway)
+	b.AddUint8(uint8(p.Mode))
+}
+
+func readShuffled(d *decoder) Path {
+	p := Shuffled{First: readParty(d, "first"), Second: readParty(d, "second"), Analyzer: readParty(d, "analyzer"), Gateway: readKey(d, "gateway")}
+	p.Mode = ShuffleMode(d.known("shuffle-mode"))
+	return p
+}
+
+func (p Shuffled) params() any {
+	return struct {
+		First    Party             `json:"first"`
+		Second   Party             `json:"second"`
+		Analyzer Party             `json:"analyzer"`
+		Gateway  *signed.PublicKey `json:"gateway,omitempty"`
+		Mode     string            `json:"mode"`
+	}{p.First, p.Second, p.Analyzer, some(p.Gateway), p.Mode.String()}
+}
+
+func (p Shuffled) validate(v *validator, r *Recipe) {
+	v.parties(r)
+	if p.Mode != CountedMode {
+		v.add("path.mode", "is %d, want %d", p.Mode, CountedMode)
+	}
+	v.withoutProofs(r)
+}
+
+func (p Shuffled) servers(*Recipe) []server {
+	return []server{p.First.server("first hop", "first"), p.Second.server("second hop", "second"), p.Analyzer.server("analyzer", "analyzer")}
+}
+
+func (p Shuffled) gatewayKey(*Recipe) (signed.PublicKey, string) { return p.Gateway, "path.gateway" }
+func (Shuffled) keyed(*Recipe) bool                              { return true }
+func (Shuffled) task(*Recipe) (*dap.TaskConfiguration, error)    { return nil, errNoTask }
+func (Shuffled) deployment(*Recipe) ([32]byte, error)            { return [32]byte{}, ErrNoServerKeys }
+
+func (Shuffled) leaderSelected() bool { return false }
+func (Shuffled) joins() bool          { return false }
+func (Shuffled) keepers() string      { return "both hops see to" }
+func (Shuffled) mixes() bool          { return true }
+
+// message is whole, as the analyzer sees it.
+func (Shuffled) message(z LocalRandomizer, q Query) (release.Message, float64, error) {
+	return z.whole(q)
+}
+
+func (Shuffled) assumptions(*Recipe, int) []string {
+	return []string{
+		"one of the two hops, whichever it is, mixes the messages of a batch and tells nobody in which order",
+		"the first hop puts no contributions of its own in the place of devices', which nobody else could see (counted)",
+	}
+}
+
+func (Shuffled) failures() []Fallback {
+	return []Fallback{{
+		Kind: HopsCollude,
+		When: "the two hops put together in which order they mixed, and the analyzer what it reads",
+		Loss: NoPrivacy,
+		Note: "they know which messages are of one device, and these give its answer",
+	}, {
+		Kind: FirstHopPads,
+		When: "the first hop puts contributions of its own in the place of others', and the analyzer knows them",
+		Loss: NoPrivacy,
+		Note: "a device is alone in the batch, and its messages give its answer",
+	}}
+}
+
+func (Shuffled) lacks(r *Recipe) []string {
+	return []string{
+		fmt.Sprintf("no two servers keep the least batch: that nothing is released about fewer than %d is up to the hops, which sign the number, "+
+			"and to the first of them alone that these are devices", r.MinBatch),
+		"the analyzer reads every message, and the result as soon as there is one; with two servers nobody reads any part of an answer that is not random",
+		"devices prove nothing: one of them, or one in many guises, may send what is no answer",
+	}
+}
+
+func (Shuffled) views(r *Recipe) (list [][2]string) {
+	first := "the network address and time of each contribution, "
+	if r.Relay != nil {
+		list, first = edgeViews(), ""
+	}
+	return append(list,
+		[2]string{"first hop", first + "which closed messages are of one contribution, and how many there are; nothing inside"},
+		[2]string{"second hop", "closed messages, each by itself and in no order; not whose they are, nor which belong together"},
+		[2]string{"analyzer", "every message, each by itself and in no order; not whose it is, nor which belong together"},
+		[2]string{"collector", "the result, and the number of contributions"})
+}
+
+func (Shuffled) row() [3]string {
+	return [3]string{
+		"the hops closed messages, of which the second cannot say which belong together; the analyzer all messages, mixed",
+		"one of the two hops, not to tell its order; the first, not to pad a batch; and a number of honest devices. Devices prove nothing",
+		"the devices' own: of sums little more than a server would add (cloak); of counts an error that grows with the root of their number",
+	}
+}
+
+func (Shuffled) owned() string  { return "the hops' and the analyzer's are three owners' keys" }
+func (Shuffled) danger() string { return "would see what the hops are to keep apart" }
