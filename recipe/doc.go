@@ -37,6 +37,15 @@
 // toss coins ([Recipe.Alone], [Recipe.CheckBatch]): that is the event that the guarantee
 // accounts for.
 //
+// # Paths
+//
+// On the path of two servers devices send shares and proofs. On the others they send
+// messages without proofs, which [Recipe.Messenger] makes of answers and adds up again: a
+// shuffler mixes those of a round ([Shuffled]), or nothing does ([Direct]). An analyzer
+// reads them all, so that only what devices draw themselves protects an answer: a
+// [LocalRandomizer], or behind a shuffler [Cloak]. What is for two servers alone (noise,
+// server keys, credentials, coins, a DAP task) is refused there.
+//
 // # Noise over rounds
 //
 // [CorrelatedGaussian] has later batches take back a part of the noise of earlier ones.
@@ -62,9 +71,10 @@
 // # Where to look
 //
 // recipe.go has the six choices, validate.go what is refused of them, wire.go, file.go and
-// registry.go the bytes; each query, randomizer and noise has a file of its name; words.go
-// and describe.go say a recipe to people, query.go reads what they type. Package account
-// makes a recipe and computes its guarantee, package plan works backwards to one.
+// registry.go the bytes; each query, randomizer, path and noise has a file of its name, and
+// messages.go what reports are on paths without proofs; words.go and describe.go say a
+// recipe to people, query.go reads what they type. Package account makes a recipe and
+// computes its guarantee, package plan works backwards to one.
 //
 // The package is pure: no network, clock, log or goroutine.
 package recipe

@@ -127,8 +127,14 @@ func (p *Plan) byCloak() error {
 	if p.Fits = g.Within == 0; p.Fits {
 		return nil
 	}
-	// Errors stay as they are when more people answer: their part of the whole falls.
-	p.Needs = &Need{People: uint64(math.Ceil(outward.Up(float64(g.People) * p.Error.Part / g.Within))), Within: outward.Up(p.Error.Part)}
+	// Errors stay as they are when more people answer, half of them honest, and grow with
+	// the root of the number where as many are honest as before.
+	more := p.Error.Part / g.Within
+	if g.MinBatch != 0 {
+		more *= more
+	}
+	people := uint64(math.Ceil(outward.Up(float64(g.People) * more)))
+	p.Needs = &Need{People: people + people%2, Within: outward.Up(p.Error.Part)}
 	if affordable.Finite() {
 		p.Needs.Epsilon = affordable.Epsilon
 	}

@@ -25,6 +25,7 @@
 // replacement at the upper quantile of its size, for replace-one neighbours. Where dummy
 // reports hide the count, it is a sample by coins together with the binomial count, for
 // one person's answer against none. Where devices randomize, the loss wanted is that of
-// reports by themselves, [Plan.Local]; the recipe's guarantee says what is left of it
-// while the servers do not put their shares together.
+// reports by themselves, [Plan.Local], on any path; the recipe's guarantee says what is left
+// of it while the servers do not put their shares together. The loss of a [Cloak] is that
+// of what a shuffler shows; [Plan.Mixed] has the messages of each kind.
 package plan
