@@ -43,8 +43,8 @@
 // messages without proofs, which [Recipe.Messenger] makes of answers and adds up again: a
 // shuffler mixes those of a round ([Shuffled]), or nothing does ([Direct]). An analyzer
 // reads them all, so that only what devices draw themselves protects an answer: a
-// [LocalRandomizer], or behind a shuffler [Cloak]. What is for two servers alone (noise,
-// server keys, credentials, coins, a DAP task) is refused there.
+// [LocalRandomizer], or behind a shuffler [Cloak]. Noise of servers, their keys,
+// credentials, coins and a DAP task are for two servers alone, and refused there.
 //
 // # Noise over rounds
 //

@@ -70,7 +70,7 @@ var messageVariants = sync.OnceValue(func() map[string]*Recipe {
 		list[name+"krr"] = made(p, account.Options{Query: Histogram{Length: 5}, Randomizer: KRR{Epsilon0: Decimal{2, 0}}})
 		list[name+"count"] = made(p, account.Options{Query: Count{}, Randomizer: KRR{Epsilon0: Decimal{3, 0}}, Rounds: 3})
 		list[name+"pgr"] = made(p, account.Options{Query: Histogram{Length: 300}, Randomizer: PGR{Epsilon0: Decimal{15, 1}}})
-		list[name+"rappor"] = made(p, account.Options{Query: Multihot{Length: 13}, Randomizer: RAPPOR{Epsilon0: one}})
+		list[name+"rappor"] = made(p, account.Options{Query: Multihot{Length: 13}, Randomizer: RAPPOR{Epsilon0: Decimal{3, 0}}})
 	}
 	list["direct behind a relay"] = made(alone, account.Options{Query: Histogram{Length: 2}, Randomizer: KRR{Epsilon0: Decimal{2, 0}}, Relay: relay})
 	list["direct and pure"] = made(directPath(), account.Options{Query: Histogram{Length: 2}, Randomizer: KRR{Epsilon0: Decimal{2, 0}}, Pure: true})
@@ -187,6 +187,12 @@ func holdsAgainst(t *testing.T, r *Recipe, checked *Checked) {
 	_, direct := r.Path.(Direct)
 	switch {
 	case isCloak:
+		// One round costs what the theorem says and no less; with half of the devices honest
+		// it says nothing.
+		if f, ok := want.Fallback(HalfAreDishonest); !r.Exact() && (!ok || f.Loss.Finite() || want.PerRound.Epsilon < z.Epsilon.FloatDown()*0.99 ||
+			want.Loss.Epsilon < z.Epsilon.FloatDown()*0.99) {
+			t.Errorf("of epsilon %s a round: %v, %v a round, half honest %+v", z.Epsilon, want.Loss, want.PerRound, f)
+		}
 		if want.Unconditional.Finite() || (len(want.Conditions) == 0) != (z.Kind == SumPreservingCloak) {
 			t.Errorf("on no condition %v, on %v", want.Unconditional, want.Conditions)
 		}
