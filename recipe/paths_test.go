@@ -16,6 +16,7 @@ import (
 	"github.com/starling-agg/starling/recipe/account"
 
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/signed"
 )
 
@@ -205,6 +206,9 @@ func holdsAgainst(t *testing.T, r *Recipe, checked *Checked) {
 			t.Errorf("among others: %+v", want)
 		}
 	}
+	if z, ok := r.Randomizer.(RAPPOR); ok && (want.Unconditional.Epsilon < 1.999*z.Epsilon0.FloatDown() || want.UnconditionalNeighbours != release.ReplaceOne) {
+		t.Errorf("whole reports of two bits that differ: %v, %v", want.Unconditional, want.UnconditionalNeighbours)
+	}
 	if shuffled, ok := r.Path.(Shuffled); ok && shuffled.Mode == CountedMode {
 		for _, kind := range []FallbackKind{HopsCollude, FirstHopPads} {
 			if f, ok := want.Fallback(kind); !ok || f.Loss.Finite() == isCloak {
@@ -225,6 +229,28 @@ func holdsAgainst(t *testing.T, r *Recipe, checked *Checked) {
 		if err != nil || err2 != nil || l.Epsilon < more.Epsilon || l.Epsilon > 1.05*more.Epsilon {
 			t.Errorf("after %d of %d rounds: certified %v (%v), computed %v (%v)", n, rounds, l, err, more, err2)
 		}
+	}
+}
+
+// TestCloakProvesNothingMore: a certificate that says of a cloak on none of its conditions
+// what it says on them is refused.
+func TestCloakProvesNothingMore(t *testing.T) {
+	r := messageVariants()["modern"]
+	c, err := account.Certify(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := c[3 : len(c)-3] // the second is empty
+	twice, err := AppendCertificate(nil, first, first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenFile(append(mustAppend(t, r), twice...)); !errors.As(err, new(*CertificateError)) {
+		t.Errorf("taken: %v", err)
+	}
+	again, err := AppendCertificate(nil, first, nil)
+	if err != nil || !bytes.Equal(again, c) {
+		t.Errorf("the certificate is not of these two proofs: %v", err)
 	}
 }
 
