@@ -52,7 +52,7 @@ type Options struct {
 	Readers []string
 	// Tally makes a round's result, of at most [onion.MaxTally] bytes. It must say the same
 	// each time, for after a crash it is asked again. Where it fails the round waits, and it
-	// is asked again until Hold is over. Required.
+	// is asked again, ever more rarely, until Hold is over. Required.
 	Tally func(ctx context.Context, b *Batch) ([]byte, error)
 	// Ahead is for how many rounds after the present one there are keys; default 2.
 	Ahead int

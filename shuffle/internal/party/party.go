@@ -107,8 +107,9 @@ type round struct {
 	out      *onion.Manifest // of the batch to hand on
 	manifest []byte          // the same, signed
 	sending  bool
-	again    time.Time // not to be tried before
-	trouble  string    // guarded by Party.mu
+	again    time.Time     // not to be tried before
+	wait     time.Duration // that again came after
+	trouble  string        // guarded by Party.mu
 }
 
 // New opens a party's directory. It fails with *[StateError] where that is damaged.
@@ -229,8 +230,13 @@ func lost(m *onion.Manifest) uint64 { return m.Dropped - refused(m) }
 // idle is how long Run sleeps at most: a clock may have been set.
 const idle = time.Minute
 
-// retry is after how long a round is tried again that could not be worked on.
-const retry = 30 * time.Second
+// firstRetry is after how long a round is tried again that could not be worked on, and
+// longestRetry the most that this grows to: each time opens all of the round anew, and one
+// device that lies may bring about that no time is the last.
+const (
+	firstRetry   = 30 * time.Second
+	longestRetry = time.Hour
+)
 
 // step does all that is due, and says when something will be.
 func (p *Party) step(ctx context.Context) (next time.Time, err error) {
@@ -275,7 +281,8 @@ func (p *Party) advance(ctx context.Context, r *round, now time.Time, soon func(
 		ended, err := p.work(ctx, r)
 		if later := new(laterError); errors.As(err, &later) {
 			p.troubled(r, later)
-			r.again = now.Add(retry)
+			r.wait = min(max(2*r.wait, firstRetry), longestRetry)
+			r.again = p.o.Clock.Now().Add(r.wait)
 			soon(r.again)
 			return nil
 		}
