@@ -2,10 +2,12 @@ package hop_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/shuffle/analyzer"
 	"github.com/starling-agg/starling/shuffle/onion"
 )
@@ -45,5 +47,58 @@ func TestTalliesAgain(t *testing.T) {
 		time.Sleep(20 * time.Hour)
 		synctest.Wait()
 		b.holdDevices(n, upTo(6)...)
+	})
+}
+
+// slow is a disk whose writes of contributions end all at once, once open is closed.
+type slow struct {
+	disk.FS
+	open chan struct{}
+}
+
+type slowFile struct {
+	disk.File
+	open chan struct{}
+}
+
+func (f slow) OpenAppend(name string) (disk.File, error) {
+	g, err := f.FS.OpenAppend(name)
+	return slowFile{g, f.open}, err
+}
+
+func (f slowFile) Write(b []byte) (int, error) {
+	<-f.open
+	return f.File.Write(b)
+}
+
+// TestRoomOnTheWay: contributions that are on their way to the disk take room, however many
+// come at once: a round never has more than it may, and than a batch may.
+func TestRoomOnTheWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, false, 1)
+		b.limits.Contributions = 8
+		first := b.place(onion.First)
+		open := make(chan struct{})
+		b.wrap = func(fs disk.FS) disk.FS { return slow{fs, open} }
+		if err := b.run(first); err != nil {
+			t.Fatal(err)
+		}
+		b.wrap = nil
+		for _, p := range b.parties[1:] {
+			if err := b.run(p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		defer b.stopAll()
+		n := b.round()
+		for e := range slices.Chunk(b.envelopes(n, 0, 30), 5) {
+			go b.contribute(e...)
+		}
+		synctest.Wait()
+		close(open)
+		synctest.Wait()
+		if have := b.roundStatus(onion.First).Have; have > 8 || have < 5 {
+			t.Errorf("a round of eight has %d", have)
+		}
 	})
 }

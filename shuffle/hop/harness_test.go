@@ -100,7 +100,8 @@ type bench struct {
 	hold    time.Duration
 	log     *slog.Logger
 	clock   disk.Clock
-	tallies int // how often a tally was asked for
+	wrap    func(disk.FS) disk.FS // of those that start; nil: none
+	tallies int                   // how often a tally was asked for
 	tally   func(*analyzer.Batch) ([]byte, error)
 }
 
@@ -146,10 +147,14 @@ func (b *bench) place(r onion.Role) *place {
 // options are those of a hop.
 func (b *bench) options(p *place) hop.Options {
 	number, token, next, to := 1, fromGateway, host(onion.Second), fromFirst
+	var fs disk.FS = p.fs
+	if b.wrap != nil {
+		fs = b.wrap(fs)
+	}
 	if p.role == onion.Second {
 		number, token, next, to = 2, fromFirst, host(onion.Analyzer), fromSecond
 	}
-	return hop.Options{Number: number, Signer: p.signer, FS: p.fs, Tokens: []string{token}, Transport: b.wire, Failpoints: p.points, Limits: b.limits, Hold: b.hold, Log: b.log, Clock: b.clock,
+	return hop.Options{Number: number, Signer: p.signer, FS: fs, Tokens: []string{token}, Transport: b.wire, Failpoints: p.points, Limits: b.limits, Hold: b.hold, Log: b.log, Clock: b.clock,
 		Shuffles: []hop.Shuffle{{Shuffle: b.s, Next: hop.Next{URL: "https://" + next, Token: to}}}}
 }
 

@@ -101,8 +101,11 @@ func (p *Party) gather(ctx context.Context, r *round, envelopes [][]byte) error 
 		names[d] = struct{}{}
 		fresh = append(fresh, e)
 	}
-	// Those on their way to the disk are in no count, so that there may be some more.
-	full := len(r.seen)+len(fresh) > p.most(r.shuffle)
+	// Those on their way to the disk take room too, however many come at one time.
+	full := len(r.seen)+r.coming+len(fresh) > p.most(r.shuffle)
+	if !full {
+		r.coming += len(fresh)
+	}
 	r.mu.Unlock()
 	if full {
 		return fmt.Errorf("%w: the round", ErrFull)
@@ -118,14 +121,17 @@ func (p *Party) gather(ctx context.Context, r *round, envelopes [][]byte) error 
 	if err == nil {
 		err = p.o.Failpoints.Hit(failAfterSpool)
 	}
+	r.mu.Lock()
+	r.coming -= len(fresh)
+	if err == nil {
+		for d := range names {
+			r.seen[d] = struct{}{}
+		}
+	}
+	r.mu.Unlock()
 	if err != nil {
 		return p.broken(ctx, err)
 	}
-	r.mu.Lock()
-	for d := range names {
-		r.seen[d] = struct{}{}
-	}
-	r.mu.Unlock()
 	p.count(r.shuffle, wordTaken, uint64(len(fresh)))
 	return nil
 }

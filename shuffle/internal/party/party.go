@@ -101,6 +101,7 @@ type round struct {
 	log    *segments // nil once it is destroyed; guarded by gate
 	mu     sync.Mutex
 	seen   map[digest]struct{} // of contributions that are durable; guarded by mu
+	coming int                 // contributions on their way to the disk; guarded by mu
 	inbox  inbox               // guarded by mu
 
 	// Of Run alone, but for reading: under mu, and key too under Party.mu.
