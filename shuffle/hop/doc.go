@@ -20,8 +20,9 @@
 // # Answers
 //
 // To contributions: 200 and nothing else, whether they counted, came again, were late, of
-// another size or round, or will not open; [Status] counts which. Bytes that are no envelopes are
-// refused with 400, and a request for which there is no room with 503, whatever is in it.
+// another size or round, above what a round takes, or will not open; [Status] counts which. Bytes
+// that are no envelopes are refused with 400, and a request for which the disk has no room with
+// 503, whatever is in it.
 // Nothing of a later hop reaches a device.
 //
 // # Bad envelopes

@@ -102,3 +102,26 @@ func TestRoomOnTheWay(t *testing.T) {
 		}
 	})
 }
+
+// TestFullRound: a round that is full holds up no other in one request with it: a gateway
+// sends the whole of that again and again.
+func TestFullRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, false, 1)
+		b.limits.Contributions = 6
+		b.mustRun()
+		defer b.stopAll()
+		n := b.round()
+		later := b.envelopes(n+1, 0, 7)
+		if code := b.contribute(later...); code != 200 {
+			t.Errorf("status %d of one more than there is room for", code)
+		}
+		for i, e := range b.envelopes(n, 0, 6) {
+			if code := b.contribute(later[6], e); code != 200 {
+				t.Errorf("%d: status %d beside one of a round that is full", i, code)
+			}
+		}
+		b.flushed(n)
+		b.holdDevices(n, upTo(6)...)
+	})
+}

@@ -309,8 +309,8 @@ func info(role byte, recipe [32]byte, round uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(b, recipe[:]...), round)
 }
 
-// TestRoom: a round takes as many contributions as it may, a disk what there is room for, and
-// the sender is told to come again; what had come is there.
+// TestRoom: a round takes as many contributions as it may, and the rest is dropped and counted; a
+// disk what there is room for, and the sender is told to come again; what had come is there.
 func TestRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, false, 1)
@@ -319,8 +319,11 @@ func TestRoom(t *testing.T) {
 		defer b.stopAll()
 		n := b.round()
 		all := b.envelopes(n, 0, 9)
-		if b.contribute(all[:5]...) != 200 || b.contribute(all[5:8]...) != 503 || b.contribute(all[5]) != 200 || b.contribute(all[6]) != 503 || b.contribute(all[2]) != 200 {
+		if b.contribute(all[:5]...) != 200 || b.contribute(all[5:8]...) != 200 || b.contribute(all[5]) != 200 || b.contribute(all[6]) != 200 || b.contribute(all[2]) != 200 {
 			t.Error("a round of six")
+		}
+		if c := b.recipeStatus(onion.First).Requests; c["taken"] != 6 || c["over"] != 3 || c["again"] != 2 {
+			t.Errorf("%v", c)
 		}
 		b.flushed(n)
 		b.holdDevices(n, upTo(6)...)

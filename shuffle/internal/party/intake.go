@@ -18,18 +18,19 @@ const (
 	wordLate    = "late"    // one whose round is closed
 	wordStray   = "stray"   // one of a round without a key: over, or far away
 	wordSize    = "size"    // one of another size
+	wordOver    = "over"    // one of a round that has all that it takes
 	wordPiece   = "piece"   // of a batch
 	wordRefused = "refused" // a batch, or a piece of one
 )
 
 // Words lists them.
 func Words() []string {
-	return []string{wordTaken, wordAgain, wordLate, wordStray, wordSize, wordPiece, wordRefused}
+	return []string{wordTaken, wordAgain, wordLate, wordStray, wordSize, wordOver, wordPiece, wordRefused}
 }
 
 // Errors of what arrives, beside those of package onion and signed.
 var (
-	// ErrFull: as much as may be is there.
+	// ErrFull: as much as may be is on the disk.
 	ErrFull = errors.New("shuffle: full")
 	// ErrBroken: the disk failed; what was sent may be there or not, and is sent again.
 	ErrBroken = errors.New("shuffle: the disk failed")
@@ -91,26 +92,27 @@ func (p *Party) gather(ctx context.Context, r *round, envelopes [][]byte) error 
 	}
 	var fresh [][]byte
 	names := make(map[digest]struct{})
+	var over uint64
 	r.mu.Lock()
+	// Those on their way to the disk take room too, however many come at one time.
+	room := p.most(r.shuffle) - len(r.seen) - r.coming
 	for _, e := range envelopes {
 		d := digestOf(e)
 		_, known := r.seen[d]
 		if _, twice := names[d]; known || twice {
 			continue
 		}
+		if len(fresh) >= room {
+			over++
+			continue
+		}
 		names[d] = struct{}{}
 		fresh = append(fresh, e)
 	}
-	// Those on their way to the disk take room too, however many come at one time.
-	full := len(r.seen)+r.coming+len(fresh) > p.most(r.shuffle)
-	if !full {
-		r.coming += len(fresh)
-	}
+	r.coming += len(fresh)
 	r.mu.Unlock()
-	if full {
-		return fmt.Errorf("%w: the round", ErrFull)
-	}
-	p.count(r.shuffle, wordAgain, uint64(len(envelopes)-len(fresh)))
+	p.count(r.shuffle, wordOver, over)
+	p.count(r.shuffle, wordAgain, uint64(len(envelopes)-len(fresh))-over)
 	if len(fresh) == 0 {
 		return nil
 	}

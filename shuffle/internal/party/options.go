@@ -50,7 +50,8 @@ type Limits struct {
 	// Requests are worked on at one time; default 256.
 	Requests int
 	// Contributions is how many a round takes; default 1,048,576, and never more than a
-	// batch may have messages. Above that senders are to come again, and do so in vain.
+	// batch may have messages. Those above that are dropped and counted: to come
+	// again would be in vain, and keep others waiting that come in the same request.
 	Contributions int
 	// MinFree is how many bytes are to be left free on the disk: below it nobody brings
 	// anything. Default 256 MiB; negative: no bound.
