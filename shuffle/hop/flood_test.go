@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/shuffle/analyzer"
+	"github.com/starling-agg/starling/shuffle/hop"
 	"github.com/starling-agg/starling/shuffle/onion"
 )
 
@@ -123,5 +124,36 @@ func TestFullRound(t *testing.T) {
 		}
 		b.flushed(n)
 		b.holdDevices(n, upTo(6)...)
+	})
+}
+
+// TestRoomToFlush: strangers may fill a disk up to what is to be left free, and what came can
+// still be flushed.
+func TestRoomToFlush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, false, 1)
+		b.limits.MinFree = 30 << 10
+		b.mustRun()
+		defer b.stopAll()
+		first := b.place(onion.First)
+		size := first.fs.Used() + 120<<10
+		first.fs.SetSize(size)
+		n := b.round()
+		taken := 0
+		for _, e := range b.envelopes(n, 0, 240) {
+			if b.contribute(e) == 200 {
+				taken++
+			}
+		}
+		b.restart(first)
+		first.fs.SetSize(size)
+		if code := b.contribute(b.envelopes(n, taken, taken+1)...); code != 503 || taken < 50 || taken > 200 {
+			t.Errorf("status %d of one after %d", code, taken)
+		}
+		b.flushed(n)
+		if err := first.s.(*hop.Hop).Err(); err != nil {
+			t.Error(err)
+		}
+		b.holdDevices(n, upTo(taken)...)
 	})
 }

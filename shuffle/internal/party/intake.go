@@ -49,7 +49,7 @@ var (
 // [onion.ErrEnvelope] where the bytes are no envelopes, [ErrFull] or [ErrBroken], and then
 // those that are not on the disk are to be sent again.
 func (p *Party) contributions(ctx context.Context, x *shuffle, b []byte) error {
-	groups := make(map[uint64][][]byte)
+	groups, sent := make(map[uint64][][]byte), int64(len(b))
 	size := x.Shape(0).Record(p.o.Role)
 	var odd uint64
 	for len(b) > 0 {
@@ -64,7 +64,7 @@ func (p *Party) contributions(ctx context.Context, x *shuffle, b []byte) error {
 		groups[round] = append(groups[round], envelope)
 	}
 	p.count(x, wordSize, odd)
-	if free, known := disk.Free(p.o.FS); known && p.o.Limits.MinFree > 0 && free < p.o.Limits.MinFree {
+	if !p.roomy(sent) {
 		return fmt.Errorf("%w: the disk", ErrFull)
 	}
 	for n, envelopes := range groups {
@@ -129,6 +129,7 @@ func (p *Party) gather(ctx context.Context, r *round, envelopes [][]byte) error 
 		for d := range names {
 			r.seen[d] = struct{}{}
 		}
+		r.input.Add(int64(len(fresh) * len(fresh[0])))
 	}
 	r.mu.Unlock()
 	if err != nil {
@@ -136,6 +137,24 @@ func (p *Party) gather(ctx context.Context, r *round, envelopes [][]byte) error 
 	}
 	p.count(r.shuffle, wordTaken, uint64(len(fresh)))
 	return nil
+}
+
+// roomy says whether the disk has room for more bytes: so that MinFree are left, and the
+// largest round can still be flushed, which takes a scratch and an output of its size.
+func (p *Party) roomy(more int64) bool {
+	free, known := disk.Free(p.o.FS)
+	if !known || p.o.Limits.MinFree < 0 {
+		return true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var largest int64
+	for _, x := range p.shuffles {
+		for _, r := range x.rounds {
+			largest = max(largest, r.input.Load())
+		}
+	}
+	return free-more >= p.o.Limits.MinFree+2*(largest+more)
 }
 
 // most is how many contributions a round takes.
@@ -189,7 +208,9 @@ func (p *Party) openInbox(r *round, announced, whole bool) (err error) {
 func (p *Party) openRecords(r *round) (err error) {
 	size := r.shuffle.Shape(r.number).Record(p.o.Role)
 	r.inbox.tree = onion.Tree{}
+	r.input.Store(0)
 	r.log, err = openSegments(r.fs, disk.LogOptions{Failpoints: p.o.Failpoints}, func(b []byte) error {
+		r.input.Add(int64(len(b)))
 		return r.inbox.add(b, size)
 	})
 	return err
@@ -322,7 +343,7 @@ func (p *Party) piece(ctx context.Context, x *shuffle, n, offset uint64, b []byt
 	case len(b) == 0 || len(b)%size != 0 || uint64(len(b)/size) > in.m.Records()-have:
 		return progress, fmt.Errorf("%w: a piece of %d bytes", onion.ErrCount, len(b))
 	}
-	if free, known := disk.Free(p.o.FS); known && p.o.Limits.MinFree > 0 && free < p.o.Limits.MinFree {
+	if !p.roomy(int64(len(b))) {
 		return progress, fmt.Errorf("%w: the disk", ErrFull)
 	}
 	err = r.log.append(ctx, b)
@@ -333,6 +354,7 @@ func (p *Party) piece(ctx context.Context, x *shuffle, n, offset uint64, b []byt
 		return progress, p.broken(ctx, err)
 	}
 	in.add(b, size)
+	r.input.Add(int64(len(b)))
 	p.count(x, wordPiece, 1)
 	progress.Have = in.tree.Records()
 	if progress.Have < in.m.Records() {

@@ -53,8 +53,8 @@ type Limits struct {
 	// batch may have messages. Those above that are dropped and counted: to come
 	// again would be in vain, and keep others waiting that come in the same request.
 	Contributions int
-	// MinFree is how many bytes are to be left free on the disk: below it nobody brings
-	// anything. Default 256 MiB; negative: no bound.
+	// MinFree is how many bytes are to be left free on the disk, beside what it takes to flush
+	// the largest round: below it nobody brings anything. Default 256 MiB; negative: no bound.
 	MinFree int64
 	// BodyTimeout is how long a sender may take over a request's body; default 30 s.
 	BodyTimeout time.Duration

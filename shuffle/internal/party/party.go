@@ -101,6 +101,7 @@ type round struct {
 	log    *segments // nil once it is destroyed; guarded by gate
 	mu     sync.Mutex
 	seen   map[digest]struct{} // of contributions that are durable; guarded by mu
+	input  atomic.Int64        // bytes that came in, until they are destroyed
 	coming int                 // contributions on their way to the disk; guarded by mu
 	inbox  inbox               // guarded by mu
 

@@ -335,6 +335,7 @@ func (p *Party) openRound(x *shuffle, n uint64) (*round, error) {
 			if len(b)%size != 0 {
 				return &StateError{"a record that is no envelopes"}
 			}
+			r.input.Add(int64(len(b)))
 			for ; len(b) > 0; b = b[size:] {
 				r.seen[digestOf(b[:size])] = struct{}{}
 			}

@@ -193,6 +193,7 @@ func (p *Party) commit(r *round, all opened) error {
 	if err := destroyInput(r.fs); err != nil {
 		return err
 	}
+	r.input.Store(0)
 	return p.o.Failpoints.Hit(failAfterDestroy)
 }
 
