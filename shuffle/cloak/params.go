@@ -46,15 +46,15 @@ func Modern(o Options) (*Params, error) {
 
 // SumPreserving returns parameters that are (Epsilon, Delta)-DP for neighbours of the same
 // sums, after rounding: theorem 2 of the paper. Nobody adds noise. Its lemmas give the
-// constants (docs/proofs/cloak.md, theorem 4). It returns a *RangeError if an option is
-// outside its range.
+// constants (docs/proofs/cloak.md, theorem 4), for changes among all Users: more of them may
+// be honest than Honest. It returns a *RangeError if an option is outside its range.
 func SumPreserving(o Options) (*Params, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	o.setDefaults()
 	p := newParams(o)
-	if err := p.smooth(&o, o.share(o.Epsilon), o.share(o.Delta)); err != nil {
+	if err := p.smooth(&o, o.Users, o.share(o.Epsilon), o.share(o.Delta)); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -99,16 +99,16 @@ func SingleUser(o Options) (*Params, error) {
 	if !(left > 0 && rest > 0) {
 		return nil, &RangeError{"the number of honest users", float64(o.Honest), "more than a tenth of the users, by far"}
 	}
-	if err := p.smooth(&o, left, rest); err != nil {
+	if err := p.smooth(&o, o.Honest, left, rest); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-// smooth sets the least number of messages for which sum-preserving changes among honest
-// users are (epsilon, delta)-DP by lemmas 1 to 6 of the paper, and its modulus.
-func (p *Params) smooth(o *Options, epsilon, delta float64) error {
-	swaps := float64(o.Honest - 1)
+// smooth sets the least number of messages for which sum-preserving changes among as many
+// honest users are (epsilon, delta)-DP by lemmas 1 to 6 of the paper, and its modulus.
+func (p *Params) smooth(o *Options, honest uint64, epsilon, delta float64) error {
+	swaps := float64(honest - 1)
 	gamma := outward.Down(math.Tanh(epsilon / (2 * swaps)))
 	growth := outward.Up(math.Expm1(epsilon) / math.Expm1(epsilon/swaps))
 	first, last := o.counts()

@@ -86,3 +86,15 @@ func TestSomeUsers(t *testing.T) {
 		}
 	}
 }
+
+// Any sum-preserving change is hidden where more are honest than are counted on: then it may be
+// one among all.
+func TestSumPreservingAmongAll(t *testing.T) {
+	o := cloak.Options{Users: 1000, Precision: 100, Epsilon: 1, Delta: 1e-6}
+	all := params(t, cloak.SumPreserving, o)
+	for _, o.Honest = range []uint64{2, 50, 999} {
+		if p := params(t, cloak.SumPreserving, o); p.Messages() != all.Messages() || p.Modulus() != all.Modulus() {
+			t.Errorf("%d of 1000 honest: %d messages modulo %d, want %d modulo %d", o.Honest, p.Messages(), p.Modulus(), all.Messages(), all.Modulus())
+		}
+	}
+}
