@@ -232,9 +232,6 @@ func (Cloak) counts(sums []int64) ([]int64, error)        { return sums, nil }
 func (Cloak) gaussian() Rational                          { return Rational{} }
 
 func (z Cloak) conditions(*Recipe) []string {
-	if z.exact() {
-		return nil
-	}
 	return []string{fmt.Sprintf("at least %d of the devices in each batch follow the recipe and tell nobody what they draw", z.Honest)}
 }
 

@@ -197,6 +197,10 @@ func holdsAgainst(t *testing.T, r *Recipe, checked *Checked) {
 		if want.Unconditional.Finite() || (len(want.Conditions) == 0) != (z.Kind == SumPreservingCloak) {
 			t.Errorf("on no condition %v, on %v", want.Unconditional, want.Conditions)
 		}
+		if said := fmt.Sprintf("at least %d of the devices in each batch follow the recipe", z.Honest); !strings.Contains(
+			strings.Join(append(want.Assumptions, want.Conditions...), "\n"), said) {
+			t.Errorf("it says nothing of %d honest devices: %q", z.Honest, want.Assumptions)
+		}
 	case direct:
 		if len(want.Conditions) != 0 || want.Unconditional != want.Loss || len(want.Fallbacks) != 0 {
 			t.Errorf("of one report by itself: %+v", want)
