@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/starling-agg/starling/shuffle/analyzer"
 	"github.com/starling-agg/starling/shuffle/hop/hoptest"
 	"github.com/starling-agg/starling/shuffle/onion"
 )
@@ -43,6 +44,25 @@ func TestOutputOrder(t *testing.T) {
 		}
 		if len(got) != 20 {
 			t.Errorf("%d messages", len(got))
+		}
+	})
+}
+
+// TestDirectOrder: behind no hop an analyzer's tally has contributions in an order of the
+// analyzer's own, each time the same, and the messages of each together.
+func TestDirectOrder(t *testing.T) {
+	in(t, true, func(t *testing.T, b *bench) {
+		n := b.round()
+		b.contribute(b.envelopes(n, 0, 30)...)
+		var got, again []int
+		b.tally = func(x *analyzer.Batch) ([]byte, error) {
+			inOrder(&again)(x)
+			return inOrder(&got)(x)
+		}
+		b.flushed(n)
+		b.holdDevices(n, upTo(30)...)
+		if slices.IsSorted(got) || len(slices.Compact(slices.Clone(got))) != 30 || !slices.Equal(got, again) {
+			t.Errorf("%v, then %v", got, again)
 		}
 	})
 }

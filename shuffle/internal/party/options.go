@@ -32,7 +32,8 @@ type Shuffle struct {
 	Next Next
 }
 
-// A Batch is what an analyzer tallies: each message once, in no order that means anything.
+// A Batch is what an analyzer tallies: each message once, in no order that means anything, but
+// that on the direct path those of one contribution stand together.
 type Batch struct {
 	Recipe [32]byte
 	Round  uint64

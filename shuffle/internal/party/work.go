@@ -212,10 +212,16 @@ func (p *Party) tally(ctx context.Context, r *round, all opened, t Totals) error
 	}
 	if !there {
 		var failed error
+		of := func(i uint64) uint64 { return i } // hop 2's order
+		if p.o.gathers() {
+			m := uint64(x.Messages)
+			drawn := order.Draw(uint32(all.n/m), p.o.Random)
+			of = func(i uint64) uint64 { return uint64(drawn[i/m])*m + i%m }
+		}
 		tally, err := p.o.Tally(ctx, &Batch{Recipe: x.Recipe, Round: r.number, Counts: counts, Messages: func(yield func([]byte) bool) {
 			b := make([]byte, all.size)
 			for i := range all.n {
-				if failed = all.item(i, b); failed != nil || !yield(b) {
+				if failed = all.item(of(i), b); failed != nil || !yield(b) {
 					return
 				}
 			}
