@@ -517,7 +517,7 @@ func TestLate(t *testing.T) {
 	})
 }
 
-// TestClockJumps: a clock that was a year ahead for some minutes, or is set back, costs the rounds
+// TestClockJumps: a clock that was weeks ahead for some minutes, or is set back, costs the rounds
 // that were under way, and no later one; a round that has had a key gets no second one.
 func TestClockJumps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -555,5 +555,40 @@ func TestClockJumps(t *testing.T) {
 		if b.result(n) != nil {
 			t.Error("a result of the round that was lost")
 		}
+	})
+}
+
+// TestCommittedEarly: what comes to a round that a clock which was ahead has had flushed is late,
+// also where the clock is right again and the hop was started anew; and hop 2 takes the batch at
+// its time.
+func TestCommittedEarly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, false, 1)
+		first, clock := b.place(onion.First), &setClock{look: time.Minute}
+		b.clock = clock
+		if err := b.run(first); err != nil {
+			t.Fatal(err)
+		}
+		b.clock = nil
+		for _, p := range b.parties[1:] {
+			if err := b.run(p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		defer b.stopAll()
+		n := b.round()
+		all := b.envelopes(n, 0, 7)
+		b.contribute(all[:6]...)
+		clock.ahead.Store(int64(2 * time.Hour))
+		time.Sleep(2 * time.Minute)
+		clock.ahead.Store(0)
+		b.restart(first)
+		if code := b.contribute(all...); code != 200 || b.recipeStatus(onion.First).Requests["late"] != 7 {
+			t.Errorf("status %d, %v", code, b.recipeStatus(onion.First).Requests)
+		}
+		b.flushed(n)
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		b.holdDevices(n, upTo(6)...)
 	})
 }

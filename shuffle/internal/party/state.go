@@ -306,6 +306,7 @@ func (p *Party) openRound(x *shuffle, n uint64) (*round, error) {
 		if r.out, _, err = onion.OpenManifest(r.manifest, &x.Shuffle.Shuffle, p.o.Role, n); err != nil {
 			return nil, err
 		}
+		r.closed = true // whatever the clock says now
 		return r, destroyInput(r.fs)
 	}
 	if !there[keyFile] {
