@@ -144,7 +144,8 @@ func WriteLogHeader(fsys FS, name string, id LogID, before Mark) error {
 // OpenLog reads the log file name, hands each record to visit in order, and appends to it
 // from then on; it makes the file if there is none. The records read are first written to
 // a fresh file that atomically replaces the old one: after a failed sync the old file's
-// bytes may be in memory only, and its torn tail goes with it. A payload is only valid
+// bytes may be in memory only, and its torn tail goes with it. The new header says the same
+// of the log before. A payload is only valid
 // during visit. If the error is a [*DamagedError] the records up to the damage were
 // visited and nothing was changed.
 func OpenLog(fsys FS, name string, opt LogOptions, visit func(payload []byte) error) (*Log, Scan, error) {
@@ -164,7 +165,7 @@ func OpenLog(fsys FS, name string, opt LogOptions, visit func(payload []byte) er
 		return nil, scan, err
 	}
 	id := newLogID()
-	content := appendLogHeader(make([]byte, 0, scan.Valid), id, Mark{})
+	content := appendLogHeader(make([]byte, 0, scan.Valid), id, scan.Before)
 	for _, r := range scan.Records {
 		content = appendFrame(content, id, int64(len(content)), LogHeaderSize, [][]byte{r})
 	}

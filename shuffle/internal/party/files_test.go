@@ -127,3 +127,42 @@ func TestSegments(t *testing.T) {
 		t.Errorf("a file is missing: %v", err)
 	}
 }
+
+// TestSegmentCut: what is gone of a file that was full is missed, over starts: no loss of power takes it.
+func TestSegmentCut(t *testing.T) {
+	fsys := disktest.NewMem(1)
+	s, err := openSegments(fsys, disk.LogOptions{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.limit = 300
+	for i := range 40 {
+		if err := s.append(context.Background(), fmt.Appendf(nil, "record %d of some length", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.close()
+	if s, err = openSegments(fsys, disk.LogOptions{}, func([]byte) error { return nil }); err != nil { // a start changes nothing of it
+		t.Fatal(err)
+	}
+	s.close()
+	files := disktest.FilesOf(t, fsys)
+	if len(files) < 4 {
+		t.Fatalf("%d files", len(files))
+	}
+	for name := range files {
+		if name == segmentName(s.files-1) {
+			continue
+		}
+		x := disktest.NewMem(2)
+		files.With(name, files[name][:len(files[name])/2]).Put(t, x)
+		n := 0
+		again, err := openSegments(x, disk.LogOptions{}, func([]byte) error { n++; return nil })
+		if state := new(StateError); !errors.As(err, &state) {
+			t.Errorf("%s is cut, and it opens with %d of 40 records: %v", name, n, err)
+		}
+		if err == nil {
+			again.close()
+		}
+	}
+}

@@ -33,7 +33,9 @@ type segments struct {
 func segmentName(i int) string { return fmt.Sprintf("%s%06d", segmentPrefix, i) }
 
 // openSegments opens a log, hands what is in it to visit in order, and makes it where it is
-// not there. Each file is written anew: what a crash left in memory only is on the disk then.
+// not there. A file is written anew unless the next one says that all of it had been durable:
+// what a crash left in memory only is on the disk then. It fails with *[StateError] where a file
+// is missing, or shorter than the next one says.
 func openSegments(fsys disk.FS, opt disk.LogOptions, visit func([]byte) error) (*segments, error) {
 	opt.MaxRecord = maxRecord
 	s := &segments{fs: fsys, opt: opt, limit: segmentBytes}
@@ -51,7 +53,17 @@ func openSegments(fsys disk.FS, opt disk.LogOptions, visit func([]byte) error) (
 		s.files++
 	}
 	s.files = max(s.files, 1)
+	whole, err := s.whole()
+	if err != nil {
+		return nil, err
+	}
 	for i := range s.files {
+		if i < len(whole) && whole[i] {
+			if err := s.readFile(i, visit); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		if s.log != nil {
 			if err := s.log.Close(); err != nil {
 				return nil, err
@@ -63,6 +75,30 @@ func openSegments(fsys disk.FS, opt disk.LogOptions, visit func([]byte) error) (
 	}
 	s.used.Store(s.log.State().Size)
 	return s, nil
+}
+
+// whole says of each file but the last whether it is as the next one says. Of one that power was
+// lost before, or that was written anew then, the next one says nothing.
+func (s *segments) whole() (whole []bool, err error) {
+	var last disk.Scan
+	for i := range s.files {
+		scan, err := disk.ScanLog(s.fs, segmentName(i))
+		switch {
+		case err != nil && i == s.files-1:
+			return whole, nil // it is not there, or was being made: OpenLog knows
+		case err != nil:
+			return nil, err
+		}
+		if scan.Records = nil; i > 0 {
+			told := scan.Before.ID == last.ID
+			if told && last.Valid < scan.Before.Size {
+				return nil, &StateError{segmentName(i-1) + " is cut"}
+			}
+			whole = append(whole, told && last.Valid == scan.Before.Size && last.Cut == 0)
+		}
+		last = scan
+	}
+	return whole, nil
 }
 
 // append makes a record durable.
@@ -97,17 +133,24 @@ func (s *segments) close() error { return s.log.Close() }
 // visit. Nothing is appended any more.
 func (s *segments) read(visit func([]byte) error) error {
 	for i := range s.files {
-		scan, err := disk.ScanLog(s.fs, segmentName(i))
-		if err == nil {
-			err = scan.Err(segmentName(i))
-		}
-		if err != nil {
+		if err := s.readFile(i, visit); err != nil {
 			return err
 		}
-		for _, r := range scan.Records {
-			if err := visit(r); err != nil {
-				return err
-			}
+	}
+	return nil
+}
+
+func (s *segments) readFile(i int, visit func([]byte) error) error {
+	scan, err := disk.ScanLog(s.fs, segmentName(i))
+	if err == nil {
+		err = scan.Err(segmentName(i))
+	}
+	if err != nil {
+		return err
+	}
+	for _, r := range scan.Records {
+		if err := visit(r); err != nil {
+			return err
 		}
 	}
 	return nil
