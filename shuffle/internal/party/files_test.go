@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -54,6 +55,26 @@ func TestScratch(t *testing.T) {
 	if files := disktest.FilesOf(t, fsys); len(files) > 0 {
 		t.Errorf("%v is left", files)
 	}
+}
+
+// TestScratchCut: an item that is not all there is an error, and not the one before it again.
+func TestScratchCut(t *testing.T) {
+	fsys := disktest.NewMem(1)
+	s, err := newScratch(fsys, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(s.add([]byte("first itemsecond ite")), s.flush(), s.file.Truncate(15)); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 10)
+	if err := s.item(0, b); err != nil || string(b) != "first item" {
+		t.Errorf("%q, %v", b, err)
+	}
+	if err := s.item(1, b); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("%q, %v", b, err)
+	}
+	s.close()
 }
 
 // TestSegments: records of a log in many files are all there, in order, over rotations, starts and

@@ -71,11 +71,23 @@ func (s *scratch) flush() error { return s.w.Flush() }
 
 // item reads one into b, of its size.
 func (s *scratch) item(i uint64, b []byte) error {
-	if _, err := s.file.ReadAt(b, int64(i)*int64(s.size)); err != nil && err != io.EOF {
+	if err := readAt(s.file, b, int64(i)*int64(s.size)); err != nil {
 		return err
 	}
 	s.code(i, b)
 	return nil
+}
+
+// readAt fills b, or fails.
+func readAt(f io.ReaderAt, b []byte, offset int64) error {
+	n, err := f.ReadAt(b, offset)
+	switch {
+	case n == len(b):
+		return nil
+	case err == io.EOF:
+		return io.ErrUnexpectedEOF
+	}
+	return err
 }
 
 // close removes it. It may be repeated.

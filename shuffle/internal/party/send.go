@@ -81,7 +81,7 @@ func (p *Party) attempt(ctx context.Context, r *round) error {
 			return errors.New("it has all records and does not sign for them")
 		}
 		b := make([]byte, min(per, records-progress.Have)*uint64(size))
-		if _, err := f.ReadAt(b, int64(progress.Have)*int64(size)); err != nil && err != io.EOF {
+		if err := readAt(f, b, int64(progress.Have)*int64(size)); err != nil {
 			return &diskError{err}
 		}
 		had := progress.Have
