@@ -130,6 +130,9 @@ type Issuer struct {
 	// keys are those of files whose bytes have the digest: the public half, which a file does not
 	// have, costs two multiplications.
 	keys map[uint32]parsed
+	// destroyed is the last epoch whose key went in this life, -1 for none: one that was read
+	// while it was destroyed is not kept.
+	destroyed int64
 }
 
 type parsed struct {
@@ -157,6 +160,9 @@ func (x *Issuer) readKey(epoch uint32) (*arc.PrivateKey, error) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if int64(epoch) <= x.destroyed {
+		return nil, fmt.Errorf("%w: %d", ErrNoKey, epoch)
+	}
 	x.keys[epoch] = parsed{digest, k}
 	return k, nil
 }
@@ -171,7 +177,7 @@ func New(o Options) (*Issuer, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	x := &Issuer{o: o, desk: orders.NewDesk(o.Requests, int64(4*o.Requests*visit.OrderSize), o.Log), register: o.Shared, verifiers: make(map[uint32]*verifier), keys: make(map[uint32]parsed)}
+	x := &Issuer{o: o, desk: orders.NewDesk(o.Requests, int64(4*o.Requests*visit.OrderSize), o.Log), register: o.Shared, verifiers: make(map[uint32]*verifier), keys: make(map[uint32]parsed), destroyed: -1}
 	if x.register == nil {
 		x.register = &files{o.Keys, o.Register, o.Now, orders.NewRegisters(o.Register, registerSuffix, o.Failpoints)}
 	}
@@ -333,7 +339,9 @@ func (x *Issuer) Verifier(ctx context.Context, deployment [32]byte, epoch uint64
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.verifiers[e] = v
+	if int64(e) > x.destroyed {
+		x.verifiers[e] = v
+	}
 	return v.verifier, v.key, nil
 }
 
@@ -400,6 +408,7 @@ func (x *Issuer) Retire(ctx context.Context) (last uint32, any bool, err error) 
 		return 0, false, err
 	}
 	x.mu.Lock()
+	x.destroyed = max(x.destroyed, int64(last))
 	maps.DeleteFunc(x.verifiers, func(epoch uint32, _ *verifier) bool { return epoch <= last })
 	maps.DeleteFunc(x.keys, func(epoch uint32, _ parsed) bool { return epoch <= last })
 	x.mu.Unlock()

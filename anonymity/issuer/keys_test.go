@@ -288,3 +288,72 @@ func TestKeyOfItsFile(t *testing.T) {
 		t.Errorf("without its file: %v", err)
 	}
 }
+
+// meanwhile is a directory in which something happens once while a file of a key is read.
+type meanwhile struct {
+	*disktest.Mem
+	do func()
+}
+
+type readFirst struct {
+	disk.File
+	then func()
+}
+
+func (f readFirst) Close() error { f.then(); return f.File.Close() }
+
+func (m *meanwhile) Open(name string) (disk.File, error) {
+	f, err := m.Mem.Open(name)
+	if do := m.do; err == nil && do != nil && IsKeyFile(name) && name != goneName {
+		m.do = nil
+		return readFirst{f, do}, nil
+	}
+	return f, err
+}
+
+// TestKeyReadWhileDestroyed: a key that goes while somebody reads it is not kept in memory
+// and verifies nothing, then or later.
+func TestKeyReadWhileDestroyed(t *testing.T) {
+	keys, now := &meanwhile{Mem: disktest.NewMem(1)}, time.Unix(100*86400, 0)
+	public, err := MakeKey(keys, signed.Leader, [32]byte{9}, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var x *Issuer
+	retire := func() {
+		now = time.Unix(110*86400, 0)
+		if last, any, err := x.Retire(t.Context()); err != nil || !any || last != 100 {
+			t.Error(last, any, err)
+		}
+	}
+	retires := false // while the manifest is looked at, which comes after the key is read
+	x, err = New(Options{Role: signed.Leader, Deployment: [32]byte{9}, Epoch: testEpoch, Keys: keys, Register: disktest.NewMem(2), Now: func() time.Time { return now },
+		Terms: func(uint32) (Terms, bool) {
+			if retires {
+				retires = false
+				retire()
+			}
+			return Terms{Key: [arc.PublicKeySize]byte(public.Append(nil))}, true
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	files := disktest.FilesOf(t, keys.Mem)
+	for _, late := range []bool{false, true} {
+		files.Put(t, keys.Mem)
+		now, x.destroyed = time.Unix(100*86400, 0), -1
+		if retires = late; !late {
+			keys.do = retire
+		}
+		if _, _, err := x.Verifier(t.Context(), [32]byte{9}, 100); !late && !errors.Is(err, ErrNoKey) {
+			t.Errorf("it verifies: %v", err)
+		}
+		if len(x.keys)+len(x.verifiers) > 0 {
+			t.Errorf("manifest %v: %d keys and %d verifiers are kept", late, len(x.keys), len(x.verifiers))
+		}
+		if _, _, err := x.Verifier(t.Context(), [32]byte{9}, 100); !errors.Is(err, ErrNoKey) {
+			t.Errorf("manifest %v: it verifies on: %v", late, err)
+		}
+	}
+}
