@@ -164,6 +164,12 @@ func TestRunRefuses(t *testing.T) {
 	if _, err := Run(t.Context(), Options{Rows: testRows, Frame: Frame{Keep: dir, Out: t.TempDir()}}); !errors.Is(err, deploy.ErrNotEmpty) {
 		t.Errorf("a directory in use: %v", err)
 	}
+	// Where devices are counted, too, before anything is played.
+	o := Options{Population: MinPopulation, Sampling: recipe.Rational{Num: 4, Den: 5}, Credentials: true, Frame: Frame{Epsilon: decimal("4"), Keep: dir, Out: t.TempDir(),
+		Progress: func(p Progress) { t.Errorf("%s was played", p.Name) }}}
+	if _, err := Run(t.Context(), o); !errors.Is(err, deploy.ErrNotEmpty) {
+		t.Errorf("a directory in use: %v", err)
+	}
 }
 
 // TestRunStops: the context ends the lab, the servers stop, and nothing is left in the

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/starling-agg/starling/deploy"
 )
 
 const (
@@ -75,8 +77,12 @@ func (f *frame) rehearse(ctx context.Context, pose poser) error {
 }
 
 // counted plays a lab whose devices are counted: after a rehearsal, and anew with a later
-// epoch where the machine became slower since.
+// epoch where the machine became slower since. A directory to keep that is not empty is
+// refused before.
 func (f *frame) counted(ctx context.Context, pose poser, acts ...act) error {
+	if f.o.Keep != "" && !vacant(f.o.Keep) {
+		return fmt.Errorf("lab: %w: %s", deploy.ErrNotEmpty, f.o.Keep)
+	}
 	if err := f.step(rehearsing, func() error { return f.rehearse(ctx, pose) }); err != nil {
 		return err
 	}
