@@ -53,6 +53,11 @@ func (s *Store) Full(ctx context.Context, id dap.TaskID) (row int64, err error) 
 	return row, err
 }
 
+// MergeMarks merges the runs of a round where that is due.
+func (s *Store) MergeMarks(ctx context.Context, id dap.TaskID, round uint64) error {
+	return s.mergeRuns(ctx, marksOf(id, round))
+}
+
 // LookEvery has registers that are opened until the test ends look so often.
 func LookEvery(t testing.TB, every time.Duration) {
 	before := lookEvery

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -250,6 +251,39 @@ func TestSpendersDoNotWaitForMerges(t *testing.T) {
 	}
 	is(t, <-done, nil)
 	h.marks(1, 109, 9)
+	h.audit("")
+}
+
+// TestMarksMergedBetweenLooks: a merge that ends after the runs of a round were listed, and
+// before the page is read that a mark would be in, makes no mark new again.
+func TestMarksMergedBetweenLooks(t *testing.T) {
+	s := pgtest.New(t)
+	h := &helper{t: t, task: storetest.Task(t, dap.TimeInterval, 1), owner: connect(t, s, s.Owner), b: open(t, s)}
+	var merge atomic.Bool
+	line := pgtest.NewLine(t, s.Service, func(sql string) pgtest.Fate {
+		if strings.Contains(sql, "substring(r.entries") && merge.CompareAndSwap(true, false) {
+			if err := h.b.MergeMarks(context.Background(), h.task.ID, 1); err != nil {
+				t.Error(err)
+			}
+			if n := h.owner.counted("spent_run"); n != 1 {
+				t.Errorf("%d runs after the merge", n)
+			}
+		}
+		return pgtest.Arrives
+	}, nil)
+	h.a = openWith(t, s, func(o *postgres.Options) { o.Database.Connection = line.Connection })
+	is(t, h.b.PutTask(t.Context(), h.task), nil)
+	is(t, h.a.PutTask(t.Context(), h.task), nil)
+	for n := range 8 { // as many as are merged
+		h.spends(h.b, shown(1, n, n+1, 1), 0)
+	}
+	h.marks(1, 8, 8)
+	merge.Store(true)
+	h.spends(h.a, shown(1, 0, 9, 2), 8)
+	if merge.Load() {
+		t.Error("no page was read")
+	}
+	h.marks(1, 9, 2)
 	h.audit("")
 }
 
