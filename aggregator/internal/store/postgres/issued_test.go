@@ -220,6 +220,26 @@ func TestIssuedNotices(t *testing.T) {
 	}
 }
 
+// TestIssuedNoticesARestore: one that has seen no process notices a restore by its epoch.
+func TestIssuedNoticesARestore(t *testing.T) {
+	ctx := t.Context()
+	_, s, with := marked(t, payloadtest.NewMem())
+	x := register(t, s, 9)
+	_, entered, err := x.Enter(ctx, 100, request(1), 10)
+	if is(t, err, nil); !entered {
+		t.Fatal("a request is not entered")
+	}
+	opt := options(s)
+	opt.Database.Connection = s.Service
+	with(&opt)
+	_, err = postgres.Restore(ctx, opt)
+	is(t, err, nil)
+	_, entered, err = x.Enter(ctx, 200, request(1), 10) // which is not in doubt
+	if refused(t, err, aggregator.OlderDatabase); entered {
+		t.Error("a request is entered")
+	}
+}
+
 // TestIssuedIsForgotten: requests go when the key of their epoch does, at whatever process,
 // and their number stays; a process that lacks a key knows whether it ever counted.
 func TestIssuedIsForgotten(t *testing.T) {
