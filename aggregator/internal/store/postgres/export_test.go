@@ -58,6 +58,11 @@ func (s *Store) MergeMarks(ctx context.Context, id dap.TaskID, round uint64) err
 	return s.mergeRuns(ctx, marksOf(id, round))
 }
 
+// MergeIDs merges the runs of a task's ids where that is due.
+func (s *Store) MergeIDs(ctx context.Context, id dap.TaskID) error {
+	return s.mergeRuns(ctx, idsOf(id))
+}
+
 // LookEvery has registers that are opened until the test ends look so often.
 func LookEvery(t testing.TB, every time.Duration) {
 	before := lookEvery

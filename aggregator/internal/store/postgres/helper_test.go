@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -467,6 +468,43 @@ func TestRunsMerge(t *testing.T) {
 	}
 	h.answered(h.a, "all", "r"+strings.Repeat("2", jobs)+"0", h.commit(append(all, jobs)...))
 	h.answered(h.b, "again", "r"+strings.Repeat("2", jobs)+"2", h.commit(append(all, jobs)...))
+	h.audit("")
+}
+
+// TestRunsMergedBetweenLooks: a merge that ends after runs were listed, and before the pages
+// are read that ids would be in, has no id counted twice.
+func TestRunsMergedBetweenLooks(t *testing.T) {
+	s := pgtest.New(t)
+	h := &helper{t: t, task: storetest.Task(t, dap.TimeInterval, 1), owner: connect(t, s, s.Owner), b: open(t, s)}
+	var merge atomic.Bool
+	line := pgtest.NewLine(t, s.Service, func(sql string) pgtest.Fate {
+		if strings.Contains(sql, "substring(run.ids") && merge.CompareAndSwap(true, false) {
+			if err := h.b.MergeIDs(context.Background(), h.task.ID); err != nil {
+				t.Error(err)
+			}
+			if n := h.owner.counted("run"); n != 1 {
+				t.Errorf("%d runs after the merge", n)
+			}
+		}
+		return pgtest.Arrives
+	}, nil)
+	h.a = openWith(t, s, func(o *postgres.Options) { o.Database.Connection = line.Connection })
+	is(t, h.b.PutTask(t.Context(), h.task), nil)
+	is(t, h.a.PutTask(t.Context(), h.task), nil)
+	const runs = 8 // as many as are merged
+	var all []int
+	for n := range runs {
+		h.answered(h.b, fmt.Sprint(n), "r0", h.commit(n))
+		all = append(all, n)
+	}
+	if n := h.owner.counted("run"); n != runs {
+		t.Fatalf("%d runs", n)
+	}
+	merge.Store(true)
+	h.answered(h.a, "again", "r"+strings.Repeat("2", runs)+"0", h.commit(append(all, runs)...))
+	if merge.Load() {
+		t.Error("no page was read")
+	}
 	h.audit("")
 }
 
