@@ -28,7 +28,7 @@ var floors = [][]string{
 	{"anonymity"},
 	{"dp"},
 	{"vdaf", "shuffle/cloak"}, // which recipes state and devices draw; who shuffles stands far above
-	{"dap"},
+	{"dap", "shuffle/onion"},  // what devices ship and recipes fix of a shuffle; who shuffles stands far above
 	{"recipe", "internal/exchange", "internal/releases"},
 	{"internal/logged"},
 	{"aggregator"},

@@ -21,6 +21,7 @@
 //	figures            the papers' claims by formula, drawn from dp; internal/draw is its pen
 //	client collector   the people's side; client/participate: secret coins and the ledger of
 //	                   their cost; client/answer: answers read from words and tables;
+//	                   client/contribute: answers sealed to two hops and an analyzer;
 //	                   client/sender: answers sent for one person or many;
 //	                   client/logbook: what a device takes from the transparency log;
 //	                   client/credentials: visits to the attester, and what came of them;

@@ -1,21 +1,30 @@
 package client
 
-import "github.com/starling-agg/starling/recipe"
+import (
+	"errors"
+
+	"github.com/starling-agg/starling/recipe"
+)
 
 // NoValue is no answer: a dummy of a recipe that has dummies, or of a device's own
 // randomizer. It adds zero to the sum, or what the randomizer makes of nothing. It takes
 // the same coins, time and size as an answer.
 func NoValue() Value { return Value{kind: isNothing} }
 
-// Kind says on which coins of the recipe a value's reporting depends. It fails with *[ValueError] where v is no answer.
-func (c *Client) Kind(v Value) (recipe.Answer, error) {
+// Kind says on which coins of the recipe a value's reporting depends. It fails with
+// *[ValueError] where v is no answer.
+func (c *Client) Kind(v Value) (recipe.Answer, error) { return Kind(c.recipe, v) }
+
+// Kind says on which coins of a recipe a value's reporting depends. It fails with
+// *[ValueError] where v is no answer.
+func Kind(r *recipe.Recipe, v Value) (recipe.Answer, error) {
 	if v.kind == isNothing {
 		return recipe.NoAnswer, nil
 	}
-	if err := c.check(v); err != nil {
+	if err := check(r, v); err != nil {
 		return 0, err
 	}
-	if !c.recipe.ByAnswer() {
+	if !r.ByAnswer() {
 		return recipe.OtherAnswer, nil
 	}
 	var any uint64
@@ -25,9 +34,26 @@ func (c *Client) Kind(v Value) (recipe.Answer, error) {
 	return recipe.DefaultAnswer + recipe.Answer((any|-any)>>63), nil
 }
 
+// Messages makes the messages of a contribution on a path without proofs, of an answer or
+// of none ([NoValue]). m is the recipe's. It fails with *[ValueError]. The messages hold what
+// the device's randomizer made of the answer, and are to be cleared once they are sealed.
+func Messages(r *recipe.Recipe, m *recipe.Messenger, v Value) ([][]byte, error) {
+	if v.kind == isNothing {
+		return m.Messages(nil)
+	}
+	if err := check(r, v); err != nil {
+		return nil, err
+	}
+	all, err := m.Messages(v.numbers())
+	if odd := new(recipe.AnswerError); errors.As(err, &odd) {
+		err = &ValueError{odd.Want}
+	}
+	return all, err
+}
+
 // check says whether v answers the query, before any randomizer.
-func (c *Client) check(v Value) error {
-	q := c.recipe.Given()
+func check(r *recipe.Recipe, v Value) error {
+	q := r.Given()
 	ok := v.kind == q.Form()
 	if v.kind == isReals {
 		ok = ok && len(v.reals) == q.Aggregates() && v.finite()

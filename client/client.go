@@ -234,6 +234,50 @@ func (o *Options) open() (*recipe.Checked, error) {
 	return nil, &RefusedError{reason, err}
 }
 
+// Open reads and checks the recipe, and says whether the device takes part in it: whether
+// the guarantee is proved and agreed to, the anchors bear out who vouches for its servers'
+// keys, and the log holds it. It fails with *[RefusedError], and as Validate. [New] does the
+// same.
+func (o *Options) Open() (*recipe.Checked, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	checked, err := o.open()
+	if err != nil {
+		return nil, err
+	}
+	return checked, o.accept(checked)
+}
+
+// accept says whether the device takes part in a recipe that was checked.
+func (o *Options) accept(checked *recipe.Checked) error {
+	r := checked.Recipe()
+	if err := agree(o, r, checked.Guarantee()); err != nil {
+		return err
+	}
+	err := r.CheckAnchors(o.Anchors)
+	if errors.Is(err, recipe.ErrNoServerKeys) {
+		if _, none := r.Claim.(recipe.NoClaim); none || o.AnyKeys || r.OnLoopback() {
+			err = nil
+		}
+	}
+	if err != nil {
+		return &RefusedError{ReasonKeys, err}
+	}
+	if o.Log == nil && r.Log != nil {
+		return &RefusedError{ReasonNotLogged, fmt.Errorf("it stands in the log %s, which the device does not follow: set Options.Log", r.Log.Origin)}
+	}
+	return o.Held(checked)
+}
+
+// now is the time by the device's clock.
+func (o *Options) now() time.Time {
+	if o.Now == nil {
+		return time.Now()
+	}
+	return o.Now()
+}
+
 // New makes a client for a recipe. It fails with *[RefusedError] if the device should not
 // take part.
 func New(o Options) (*Client, error) {
@@ -248,7 +292,7 @@ func New(o Options) (*Client, error) {
 	if _, err := r.Task(); err != nil {
 		return nil, &RefusedError{ReasonInvalid, err}
 	}
-	if err := agree(&o, r, checked.Guarantee()); err != nil {
+	if err := o.accept(checked); err != nil {
 		return nil, err
 	}
 	if r.Tokens != nil && o.Credentials == nil {
@@ -301,19 +345,12 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// vouched says whether the device knows who vouches for the keys that it will seal to.
+// vouched says whether the manifests of Via are those of the recipe's deployment.
 func (c *Client) vouched() (err error) {
-	r := c.recipe
-	if r.ServerKeys == nil {
-		if _, none := r.Claim.(recipe.NoClaim); none || c.o.AnyKeys || r.OnLoopback() {
-			return nil
-		}
-		return &RefusedError{ReasonKeys, recipe.ErrNoServerKeys}
+	if c.recipe.ServerKeys == nil {
+		return nil
 	}
-	if err := r.CheckAnchors(c.o.Anchors); err != nil {
-		return &RefusedError{ReasonKeys, err}
-	}
-	if c.deployment, err = r.Deployment(); err != nil {
+	if c.deployment, err = c.recipe.Deployment(); err != nil {
 		return &RefusedError{ReasonKeys, err}
 	}
 	if c.o.Via != nil {
@@ -324,18 +361,9 @@ func (c *Client) vouched() (err error) {
 	return nil
 }
 
-// logged says whether the device has the recipe, and the keys that it will seal to, from
-// where all devices have them.
+// logged says whether the device has the keys that it will seal to from where all devices
+// have them.
 func (c *Client) logged() error {
-	if c.o.Log == nil {
-		if c.recipe.Log != nil {
-			return &RefusedError{ReasonNotLogged, fmt.Errorf("it stands in the log %s, which the device does not follow: set Options.Log", c.recipe.Log.Origin)}
-		}
-		return nil
-	}
-	if err := c.held(); err != nil {
-		return err
-	}
 	if c.recipe.Log == nil {
 		return nil
 	}
@@ -348,9 +376,13 @@ func (c *Client) logged() error {
 	return nil
 }
 
-// held says whether the log holds the recipe now, and what its targeting rests on.
-func (c *Client) held() error {
-	if err := errors.Join(c.o.Log.Holds(c.checked.ID()), c.o.Log.Counted(c.recipe)); err != nil {
+// Held says whether the log, where the device follows one, holds the recipe now, and what
+// its targeting rests on. It fails with *[RefusedError].
+func (o *Options) Held(checked *recipe.Checked) error {
+	if o.Log == nil {
+		return nil
+	}
+	if err := errors.Join(o.Log.Holds(checked.ID()), o.Log.Counted(checked.Recipe())); err != nil {
 		return &RefusedError{ReasonNotLogged, err}
 	}
 	return nil
@@ -358,11 +390,14 @@ func (c *Client) held() error {
 
 // Counted says whether a log that the client follows shows that the devices which the recipe
 // asks are as many as it says ([Log]).
-func (c *Client) Counted() error {
-	if c.o.Log == nil {
+func (c *Client) Counted() error { return c.o.Counted(c.recipe) }
+
+// Counted says the same of any recipe and the log of these options.
+func (o *Options) Counted(r *recipe.Recipe) error {
+	if o.Log == nil {
 		return errors.New("client: no log shows how many devices the recipe asks")
 	}
-	return c.o.Log.Counted(c.recipe)
+	return o.Log.Counted(r)
 }
 
 // agree holds the recipe to what the device's owner wants.

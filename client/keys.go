@@ -60,10 +60,8 @@ type sealingKey struct {
 // it takes signed lists alone, from the aggregators or from the manifest that now holds,
 // and of another manifest it takes them again.
 func (c *Client) Refresh(ctx context.Context) error {
-	if c.o.Log != nil { // it may have been withdrawn
-		if err := c.held(); err != nil {
-			return err
-		}
+	if err := c.o.Held(c.checked); err != nil { // it may have been withdrawn
+		return err
 	}
 	if c.o.Via != nil {
 		m, err := c.o.Via.Source().Manifest(ctx)

@@ -76,7 +76,7 @@ func (c *Client) prepare(v Value, t time.Time) (*made, error) {
 	}
 	if c.blur != nil || c.project != nil {
 		if v.kind != isNothing {
-			if err := c.check(v); err != nil {
+			if err := check(c.recipe, v); err != nil {
 				return nil, err
 			}
 		}

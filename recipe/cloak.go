@@ -265,7 +265,7 @@ func (z Cloak) messenger(r *Recipe) (*Messenger, error) {
 
 // messengerOf is that of a protocol.
 func (z Cloak) messengerOf(r *Recipe, p *cloak.Params) *Messenger {
-	m := &Messenger{given: r.Given(), least: r.MinBatch, messages: p.Messages(), size: bytesFor(p.Modulus())}
+	m := &Messenger{given: r.Given(), least: r.MinBatch, messages: p.Messages(), size: bytesFor(p.Modulus()), sums: r.Query.Aggregates()}
 	m.spoils = fmt.Sprintf("one message that is lost, or one device that lies, spoils the sum of a whole batch; a wrong sum that is random "+
 		"is seen with probability %.3g, one that is chosen never. Who would lose less collects in smaller batches, each a recipe of its own", p.Unlike())
 	m.encode = func(answer []uint64) ([][]byte, error) {

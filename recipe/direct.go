@@ -7,6 +7,7 @@ import (
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/release"
+	"github.com/starling-agg/starling/shuffle/onion"
 	"github.com/starling-agg/starling/signed"
 )
 
@@ -58,6 +59,10 @@ func (p Direct) gatewayKey(*Recipe) (signed.PublicKey, string) { return p.Gatewa
 func (Direct) keyed(*Recipe) bool                              { return true }
 func (Direct) task(*Recipe) (*dap.TaskConfiguration, error)    { return nil, errNoTask }
 func (Direct) deployment(*Recipe) ([32]byte, error)            { return [32]byte{}, ErrNoServerKeys }
+
+func (p Direct) shuffle(r *Recipe) (*onion.Shuffle, error) {
+	return shuffleOf(r, signed.PublicKey{}, signed.PublicKey{}, p.Analyzer.Key)
+}
 
 func (Direct) leaderSelected() bool { return false }
 func (Direct) joins() bool          { return false }

@@ -11,6 +11,7 @@ type Messenger struct {
 	least    uint64 // contributions of a batch
 	messages int
 	size     int
+	sums     int // that a tally has
 	// spoils says what one lost message or one device that lies does to the result.
 	spoils string
 	// encode makes the messages of an answer, or of none where it is nil.
@@ -116,7 +117,7 @@ func localMessenger(r *Recipe, z LocalRandomizer, blur func(place int) ([]uint64
 		return nil, err
 	}
 	form := r.Query.Form()
-	m := &Messenger{given: r.Given(), least: r.MinBatch, messages: 1, size: code.size()}
+	m := &Messenger{given: r.Given(), least: r.MinBatch, messages: 1, size: code.size(), sums: r.Query.Aggregates()}
 	m.spoils = "one device that lies counts as one report of any kind: it may move a count by as much as a report weighs after the noise is undone"
 	m.encode = func(answer []uint64) ([][]byte, error) {
 		y, err := blur(Place(form, answer))

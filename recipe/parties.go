@@ -1,9 +1,14 @@
 package recipe
 
 import (
+	"errors"
+	"fmt"
+	"time"
+
 	"golang.org/x/crypto/cryptobyte"
 
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/shuffle/onion"
 	"github.com/starling-agg/starling/signed"
 )
 
@@ -11,6 +16,39 @@ import (
 
 // errNoTask: DAP is for two servers.
 var errNoTask = &InvalidError{"path", "is not that of two servers: it has no DAP task"}
+
+// errNoShuffle: on that path devices send reports.
+var errNoShuffle = &InvalidError{"path", "is that of two servers: nothing of it is shuffled or analyzed"}
+
+// Shuffle is what devices, hops, analyzer and collector of a recipe without proofs agree on:
+// sizes, rounds and root keys. The rounds are those of [Recipe.Round]. It fails with
+// *[InvalidError] on a path with proofs, and for contributions larger than onion.MaxEnvelope.
+func (r *Recipe) Shuffle() (*onion.Shuffle, error) { return r.on().shuffle(r) }
+
+func shuffleOf(r *Recipe, first, second, analyzer signed.PublicKey) (*onion.Shuffle, error) {
+	m, err := r.Messenger()
+	if err != nil {
+		return nil, err
+	}
+	id, err := r.ID()
+	if err != nil {
+		return nil, err
+	}
+	s := &onion.Shuffle{
+		Recipe: id, Messages: m.MessagesPerContribution(), Size: m.MessageSize(), MinBatch: r.MinBatch, Grace: r.Grace(),
+		Length: time.Duration(r.RoundUnits()*uint64(r.TimePrecision)) * time.Second, First: first, Second: second, Analyzer: analyzer,
+	}
+	if w, ok := r.Window.(Between); ok && w.End > 0 {
+		s.Last = r.Round(w.End - 1)
+	}
+	if err := s.Validate(); err != nil {
+		return nil, &InvalidError{"path", "carries no such contributions: " + err.Error()}
+	}
+	if s.MinBatch*uint64(s.Messages) > onion.MaxBatch {
+		return nil, &InvalidError{"min_batch", fmt.Sprintf("is %d, of %d messages each: a round of a shuffle has %d at most", s.MinBatch, s.Messages, onion.MaxBatch)}
+	}
+	return s, nil
+}
 
 func (p Party) server(name, field string) server {
 	return server{name, p.URL, p.Key, "path." + field + ".url", "path." + field + ".key"}
@@ -94,6 +132,11 @@ func (v *validator) withoutProofs(r *Recipe) {
 	case len(v.errs) == 0:
 		if _, err := z.messenger(r); err != nil {
 			v.add("randomizer", "has no messages: %v", err)
+			return
+		}
+		odd := new(InvalidError)
+		if _, err := r.Shuffle(); errors.As(err, &odd) {
+			v.add(odd.Field, "%s", odd.Problem)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/release"
+	"github.com/starling-agg/starling/shuffle/onion"
 	"github.com/starling-agg/starling/signed"
 )
 
@@ -36,6 +37,8 @@ type Path interface {
 	// task is the DAP task, and deployment what names the servers together; both fail where
 	// there is none.
 	task(r *Recipe) (*dap.TaskConfiguration, error)
+	// shuffle is what hops and analyzer agree on; it fails where there are none.
+	shuffle(r *Recipe) (*onion.Shuffle, error)
 	deployment(r *Recipe) ([32]byte, error)
 
 	// leaderSelected: batches are cut by a server, and not of whole rounds.
@@ -122,6 +125,23 @@ func (r *Recipe) Entry() (name, url string) {
 	}
 	s := r.Path.servers(r)[0]
 	return s.name, s.url
+}
+
+// Parties are the servers that a report reaches, in its order, each with its root key, which
+// is zero where the recipe names none. The last of a path without proofs is the analyzer.
+func (r *Recipe) Parties() []Party {
+	list := make([]Party, 0, 3)
+	for _, s := range r.on().servers(r) {
+		list = append(list, Party{s.url, s.key})
+	}
+	return list
+}
+
+// GatewayKey is the root key of the gateway behind the recipe's relay; zero where it names
+// none.
+func (r *Recipe) GatewayKey() signed.PublicKey {
+	k, _ := r.on().gatewayKey(r)
+	return k
 }
 
 // server is one of those that sign.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/release"
+	"github.com/starling-agg/starling/shuffle/onion"
 	"github.com/starling-agg/starling/signed"
 )
 
@@ -93,6 +94,10 @@ func (p Shuffled) gatewayKey(*Recipe) (signed.PublicKey, string) { return p.Gate
 func (Shuffled) keyed(*Recipe) bool                              { return true }
 func (Shuffled) task(*Recipe) (*dap.TaskConfiguration, error)    { return nil, errNoTask }
 func (Shuffled) deployment(*Recipe) ([32]byte, error)            { return [32]byte{}, ErrNoServerKeys }
+
+func (p Shuffled) shuffle(r *Recipe) (*onion.Shuffle, error) {
+	return shuffleOf(r, p.First.Key, p.Second.Key, p.Analyzer.Key)
+}
 
 func (Shuffled) leaderSelected() bool { return false }
 func (Shuffled) joins() bool          { return false }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/release"
+	"github.com/starling-agg/starling/shuffle/onion"
 	"github.com/starling-agg/starling/signed"
 )
 
@@ -124,6 +125,8 @@ func (p TwoServer) task(r *Recipe) (*dap.TaskConfiguration, error) {
 	}
 	return task, nil
 }
+
+func (TwoServer) shuffle(*Recipe) (*onion.Shuffle, error) { return nil, errNoShuffle }
 
 func (p TwoServer) deployment(r *Recipe) ([32]byte, error) {
 	if r.ServerKeys == nil {

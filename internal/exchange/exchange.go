@@ -1,5 +1,5 @@
-// Package exchange makes one DAP request of a client or a collector and reads its answer:
-// a body of a known media type to a server that may be slow, overloaded or hostile. It
+// Package exchange makes one request of a client or a collector, of DAP or of the paths
+// without proofs, and reads its answer: a body of a known media type to a server that may be slow, overloaded or hostile. It
 // bounds what it reads, follows no redirects, tells failures apart by what may be done
 // about them, and repeats what may be repeated. Every DAP request may be: the same bytes
 // are the same resource (DAP-18 section 3.2), and a report is known by its id.
@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/starling-agg/starling/dap"
@@ -42,7 +43,8 @@ func DefaultDoer(timeout time.Duration) *http.Client {
 type Request struct {
 	Method string
 	URL    *url.URL
-	// Media and Body go together; both empty for a request without a body.
+	// Media and Body go together; both empty for a request without a body. A Media is that
+	// of a DAP message, or with a slash in it a whole media type.
 	Media dap.Media
 	Body  []byte
 	// Token is sent as a bearer token unless it is empty.
@@ -180,7 +182,7 @@ func once(ctx context.Context, d Doer, r Request) (answer *Answer, after time.Du
 		return nil, 0, fmt.Errorf("exchange: %w", err)
 	}
 	if r.Media != "" {
-		req.Header.Set("Content-Type", dap.ContentType(r.Media))
+		req.Header.Set("Content-Type", contentType(r.Media))
 	}
 	if r.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+r.Token)
@@ -210,11 +212,30 @@ func once(ctx context.Context, d Doer, r Request) (answer *Answer, after time.Du
 		return nil, after, fmt.Errorf("%w: more than %d bytes", ErrAnswer, r.MaxBody)
 	}
 	if len(b) > 0 {
-		if err := dap.CheckContentType(resp.Header.Get("Content-Type"), r.Want); err != nil {
+		if err := checkContentType(resp.Header.Get("Content-Type"), r.Want); err != nil {
 			return nil, after, fmt.Errorf("%w: %w", ErrAnswer, err)
 		}
 	}
 	return &Answer{resp.Header, b}, after, nil
+}
+
+// contentType is how a media type is written.
+func contentType(m dap.Media) string {
+	if strings.Contains(string(m), "/") {
+		return string(m)
+	}
+	return dap.ContentType(m)
+}
+
+// checkContentType says whether a field of a header names a media type.
+func checkContentType(header string, want dap.Media) error {
+	if !strings.Contains(string(want), "/") {
+		return dap.CheckContentType(header, want)
+	}
+	if got, params, err := mime.ParseMediaType(header); err != nil || got != string(want) || len(params) > 0 {
+		return fmt.Errorf("%w: %.100q is not %s", dap.ErrMediaType, header, want)
+	}
+	return nil
 }
 
 // refusal turns an error status into an error. The status line counts, not the status in
