@@ -15,7 +15,8 @@ import (
 
 // A Result is one batch: what was asked, with its error.
 type Result struct {
-	// RecipeID and TaskID say what was asked.
+	// RecipeID and TaskID say what was asked; on a path that is not DAP's the second is the
+	// first, as it stands in its URLs.
 	RecipeID recipe.ID
 	TaskID   dap.TaskID
 	// ReportCount is the number of reports in the batch; public and exact.
@@ -129,52 +130,59 @@ func (c *Collector) result(resp *dap.CollectionJobResp, raw []int64) (*Result, e
 		return nil, fmt.Errorf("%w: the batch's interval is beyond the calendar", ErrAnswer)
 	}
 	r := &Result{
-		RecipeID: c.id, TaskID: c.taskID, ReportCount: resp.ReportCount, Interval: resp.Interval, From: from, To: to,
-		Raw: raw, Labels: c.recipe.Labels, Guarantee: c.checked.Guarantee(),
+		RecipeID: c.id, TaskID: c.taskID, ReportCount: resp.ReportCount, Interval: resp.Interval, From: from, To: to, Raw: raw,
 	}
-	if decides(c.recipe) {
-		if err := c.estimate(r); err != nil {
-			return nil, err
+	return r, r.fill(c.checked)
+}
+
+// fill works out what the sums of a batch say.
+func (r *Result) fill(checked *recipe.Checked) error {
+	of := checked.Recipe()
+	r.Labels, r.Guarantee = of.Labels, checked.Guarantee()
+	if decides(of) {
+		if err := r.estimate(of); err != nil {
+			return err
 		}
-		return r, c.lengthen(r)
+		return r.lengthen(of)
 	}
-	r.Estimate = make([]float64, len(raw))
-	r.Stderr = make([]float64, len(raw))
-	r.Interval95 = make([][2]float64, len(raw))
-	n := float64(resp.ReportCount)
-	unit := c.recipe.Query.Unit() // of an estimate, in those of the sum
-	if c.recipe.Query.Averages() {
+	r.Estimate = make([]float64, len(r.Raw))
+	r.Stderr = make([]float64, len(r.Raw))
+	r.Interval95 = make([][2]float64, len(r.Raw))
+	n := float64(r.ReportCount)
+	unit := of.Query.Unit() // of an estimate, in those of the sum
+	if of.Query.Averages() {
 		unit /= n
 	}
-	noise := c.recipe.Noise.Spread()
+	noise := of.Noise.Spread()
 	reach := math.Ceil(noise.Reach95)
-	for i, x := range raw {
+	for i, x := range r.Raw {
 		v := float64(x)
 		r.Estimate[i] = v * unit
 		r.Stderr[i] = noise.Deviation * unit
 		r.Interval95[i] = [2]float64{(v - reach) * unit, (v + reach) * unit}
 	}
-	r.SamplingStderr = samplingStderr(c.recipe.Query, r.Estimate, n)
-	if r.Distribution, err1 = c.recipe.Distribution(raw, resp.ReportCount); err1 != nil {
-		return nil, fmt.Errorf("collector: %w", err1)
+	r.SamplingStderr = samplingStderr(of.Query, r.Estimate, n)
+	var err error
+	if r.Distribution, err = of.Distribution(r.Raw, r.ReportCount); err != nil {
+		return fmt.Errorf("collector: %w", err)
 	}
-	if r.Groups, err1 = c.recipe.GroupTable(raw, resp.ReportCount); err1 != nil {
-		return nil, fmt.Errorf("collector: %w", err1)
+	if r.Groups, err = of.GroupTable(r.Raw, r.ReportCount); err != nil {
+		return fmt.Errorf("collector: %w", err)
 	}
-	return r, c.lengthen(r)
+	return r.lengthen(of)
 }
 
 // lengthen turns estimates of projected sums, which all have one standard error, into
 // estimates of the sums. Where the recipe projects nothing it changes nothing.
-func (c *Collector) lengthen(r *Result) error {
-	if c.recipe.Projection == nil {
+func (r *Result) lengthen(of *recipe.Recipe) error {
+	if of.Projection == nil {
 		return nil
 	}
-	q, ok := c.recipe.Vector()
+	q, ok := of.Vector()
 	if !ok {
 		return errors.New("collector: internal error: a projection of no vector")
 	}
-	p, err := c.recipe.Projection.Map(q)
+	p, err := of.Projection.Map(q)
 	if err != nil {
 		return fmt.Errorf("collector: %w", err)
 	}

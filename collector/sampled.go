@@ -34,21 +34,21 @@ func decides(r *recipe.Recipe) bool {
 }
 
 // estimate fills in a result of a recipe whose devices toss coins or randomize.
-func (c *Collector) estimate(r *Result) error {
-	e, err := c.recipe.Estimate(r.Raw, r.ReportCount)
+func (r *Result) estimate(of *recipe.Recipe) error {
+	e, err := of.Estimate(r.Raw, r.ReportCount)
 	if err != nil {
 		return fmt.Errorf("collector: %w", err)
 	}
 	unit := 1.0 // of an estimate, in those of the sum
-	if c.recipe.Query.Averages() {
+	if of.Query.Averages() {
 		// The number of reports goes up and down with the sum, so that the quotient is
 		// surer than the sum is.
 		unit = 1 / e.Devices
 	}
-	z := c.recipe.Noise.Spread().Deviations95()
+	z := of.Noise.Spread().Deviations95()
 	r.Sampled = &Sampled{
 		Devices: e.Devices, Answers: e.Answers, Dummies: math.Max(0, float64(r.ReportCount)-e.Answers),
-		Threshold: c.recipe.Threshold(), MinBatch: c.recipe.MinBatch, DummiesAllowed: c.recipe.Threshold() - c.recipe.MinBatch,
+		Threshold: of.Threshold(), MinBatch: of.MinBatch, DummiesAllowed: of.Threshold() - of.MinBatch,
 		Baseline: e.Baseline, Weight: e.Weight,
 	}
 	n := len(e.Values) // of which there may be fewer than of sums

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/client/contribute"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
 )
@@ -25,12 +26,14 @@ var (
 
 // PlanOptions say how decisions about one recipe are carried out.
 type PlanOptions struct {
-	// Client answers the recipe; required. It fetches keys, for every device alike. Where
+	// Client answers the recipe; required, or Contributor. It fetches keys, for every device alike. Where
 	// the recipe names a relay it must go through it ([client.Options.Via]), for keys too:
 	// a leader that is asked can give each device a list of its own, tell by it who
 	// reports, and sees who asks. The manifest that shows the way is held against the
 	// recipe before each decision.
 	Client *client.Client
+	// Contributor answers a recipe of the shuffled or the direct path, in place of Client.
+	Contributor *contribute.Contributor
 	// Certificate verifies the evidence of a targeted recipe: that the log holds the
 	// entry and that its result has the lower bound. Nil takes those whose count stands in the
 	// log that Client follows ([client.Options.Log]), and no others.
@@ -40,12 +43,19 @@ type PlanOptions struct {
 // Validate says whether a plan can be made.
 func (o *PlanOptions) Validate() error {
 	switch {
-	case o.Client == nil:
-		return errors.New("participate: no client")
-	case o.Client.Recipe().Relay != nil && o.Client.Source() == nil:
+	case (o.Client == nil) == (o.Contributor == nil):
+		return errors.New("participate: no client, or two: set Client or Contributor")
+	case o.answers().Recipe().Relay != nil && o.answers().Source() == nil:
 		return errors.New("participate: the recipe names a relay, and Client goes through none")
 	}
 	return nil
+}
+
+func (o *PlanOptions) answers() answers {
+	if o.Contributor != nil {
+		return contributions{o.Contributor}
+	}
+	return reports{o.Client}
 }
 
 // chances of one kind of answer.
@@ -55,6 +65,7 @@ type chances = recipe.Chances
 // concurrent use.
 type Plan struct {
 	o       PlanOptions
+	answers answers
 	checked *recipe.Checked
 	recipe  *recipe.Recipe // that was checked
 	chances [recipe.OtherAnswer + 1]chances
@@ -66,9 +77,10 @@ func NewPlan(o PlanOptions) (*Plan, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	r := o.Client.Recipe()
+	by := o.answers()
+	r := by.Recipe()
 	if r.Targeting != nil {
-		certified := func() error { return o.Client.Counted() }
+		certified := func() error { return by.Counted() }
 		if o.Certificate != nil {
 			certified = func() error { return o.Certificate(r.Targeting) }
 		}
@@ -76,7 +88,7 @@ func NewPlan(o PlanOptions) (*Plan, error) {
 			return nil, fmt.Errorf("%w: %w", ErrCertificate, err)
 		}
 	}
-	p := &Plan{o: o, checked: o.Client.Checked(), recipe: r}
+	p := &Plan{o: o, answers: by, checked: by.Checked(), recipe: r}
 	for kind := range p.chances {
 		p.chances[kind] = r.Chances(recipe.Answer(kind))
 	}
@@ -98,6 +110,25 @@ type Device struct {
 // refused, why. Bytes that are no recipe are not recorded.
 func (d *Device) Consider(ctx context.Context, o client.Options, now time.Time) (*client.Client, error) {
 	c, err := client.New(o)
+	if err := d.considered(ctx, &o, err, now); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// ConsiderContribution is [Device.Consider] for recipes of the shuffled and the direct path,
+// and [contribute.New].
+func (d *Device) ConsiderContribution(ctx context.Context, o contribute.Options, now time.Time) (*contribute.Contributor, error) {
+	c, err := contribute.New(o)
+	if err := d.considered(ctx, &o.Client, err, now); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// considered records that a recipe was seen, and with which error it was refused, which it
+// returns.
+func (d *Device) considered(ctx context.Context, o *client.Options, err error, now time.Time) error {
 	b := o.Recipe
 	if o.Checked != nil {
 		b = o.Checked.Bytes()
@@ -109,15 +140,15 @@ func (d *Device) Consider(ctx context.Context, o client.Options, now time.Time) 
 	id := recipe.ID(sha256.Sum256(append([]byte(recipe.IDDomain), b...)))
 	var refused *client.RefusedError
 	if err != nil && (!errors.As(err, &refused) || refused.Reason == client.ReasonMalformed) {
-		return nil, err
+		return err
 	}
 	if seen := d.Ledger.See(ctx, id, b, now); seen != nil {
-		return nil, seen
+		return seen
 	}
 	if err != nil {
-		return nil, errors.Join(err, d.Ledger.Refuse(ctx, id, err.Error(), now))
+		return errors.Join(err, d.Ledger.Refuse(ctx, id, err.Error(), now))
 	}
-	return c, nil
+	return nil
 }
 
 // A Decision is what a device's coins said about one round. It says so to nobody but
@@ -193,7 +224,7 @@ func (d *Decision) Uploads() bool {
 // client.ErrNoCredentials and as [client.Client.Refresh] does, in each case before any coin
 // was tossed; without credentials of the round nothing is charged either.
 func (d *Device) Decide(ctx context.Context, p *Plan, v client.Value, t time.Time) (*Decision, error) {
-	c, r := p.o.Client, p.recipe
+	c, r := p.answers, p.recipe
 	kind, err := d.ready(p, v)
 	if err != nil {
 		return nil, err
@@ -217,7 +248,7 @@ func (d *Device) Decide(ctx context.Context, p *Plan, v client.Value, t time.Tim
 	}
 	if begin, err := r.TimePrecision.Begin(unit); err != nil {
 		return nil, fmt.Errorf("participate: time of the decision: %w", err)
-	} else if err := c.Creditable(begin); err != nil {
+	} else if err := c.creditable(begin); err != nil {
 		return nil, err
 	}
 	if err := d.Ledger.See(ctx, c.RecipeID(), p.checked.Bytes(), t); err != nil {
@@ -241,7 +272,7 @@ func (d *Device) ready(p *Plan, v client.Value) (recipe.Answer, error) {
 	if r.Targeting != nil && !r.Targeting.Holds(d.Attributes) {
 		return 0, ErrNotAsked
 	}
-	kind, err := p.o.Client.Kind(v)
+	kind, err := p.answers.Kind(v)
 	if err == nil && kind == recipe.NoAnswer && r.Dummies == nil && !r.Randomized() {
 		err = &client.ValueError{Want: "an answer: this recipe has no dummies"}
 	}
@@ -252,18 +283,18 @@ func (d *Device) ready(p *Plan, v client.Value) (recipe.Answer, error) {
 // aggregators.
 func (p *Plan) fetch(ctx context.Context) error {
 	if p.recipe.Relay != nil {
-		m, err := p.o.Client.Source().Manifest(ctx)
+		m, err := p.answers.Source().Manifest(ctx)
 		if err != nil {
 			return fmt.Errorf("participate: manifest: %w", err)
 		}
 		if err := CheckManifest(p.recipe, m); err != nil {
 			return err
 		}
-		if err := p.o.Client.Lasts(m); err != nil {
+		if err := p.answers.Lasts(m); err != nil {
 			return err
 		}
 	}
-	return p.o.Client.Refresh(ctx)
+	return p.answers.Refresh(ctx)
 }
 
 // decide takes down what the coins said.
@@ -276,7 +307,7 @@ func (d *Decision) decide(what outcome, v client.Value) {
 
 // prepare makes the unit; a decision that sends none makes one all the same and drops it.
 func (d *Decision) prepare(t time.Time) error {
-	made, err := d.plan.o.Client.Prepare(d.value, t)
+	made, err := d.plan.answers.make(d.value, t)
 	if err != nil {
 		return err
 	}
@@ -287,10 +318,10 @@ func (d *Decision) prepare(t time.Time) error {
 	return nil
 }
 
-// A unit is the one request of a device: a report, or a no-op in place of it.
+// A unit is the one request of a device: a report or a contribution, or a no-op in place of it.
 type unit struct {
-	report dap.Report
-	noOp   bool
+	carrier
+	noOp bool
 }
 
 // take returns what to upload, once, or nil if there is nothing. For donation times it
@@ -317,11 +348,11 @@ func (d *Decision) take() (*unit, error) {
 // donation times it takes the slot durably before it tosses the slot's coins, and fetches
 // keys anew that have expired until then. It fails with [ErrSent], with dap.ReportError
 // if a leader that was asked without a relay refuses the report, and as
-// [client.Client.Refresh], [client.Client.Upload] and [client.Client.Cover].
+// [client.Client.Refresh], [client.Client.Upload] and [client.Client.Cover], or their like of
+// package contribute.
 func (d *Decision) Send(ctx context.Context) error {
-	c := d.plan.o.Client
 	if d.appointment != nil {
-		if err := c.Refresh(ctx); err != nil {
+		if err := d.plan.answers.Refresh(ctx); err != nil {
 			return err
 		}
 	}
@@ -330,11 +361,7 @@ func (d *Decision) Send(ctx context.Context) error {
 	case u == nil || err != nil:
 		return err
 	case u.noOp:
-		return c.Cover(ctx, &u.report)
+		return u.cover(ctx)
 	}
-	refused, err := c.Upload(ctx, []dap.Report{u.report})
-	if err == nil && len(refused) > 0 {
-		err = refused[0].Error
-	}
-	return err
+	return u.send(ctx)
 }

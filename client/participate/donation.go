@@ -26,7 +26,7 @@ func (d *Device) draw(p *Plan, v client.Value, kind recipe.Answer, round uint64,
 		return nil, err
 	}
 	drawn.end = end.Unix()
-	key := drawKey{p.o.Client.RecipeID(), round}
+	key := drawKey{p.answers.RecipeID(), round}
 	if err := d.Ledger.remember(key, drawn, now); err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (d *Device) Resume(ctx context.Context, p *Plan, v client.Value, t time.Tim
 	if err != nil {
 		return nil, err
 	}
-	key, drawn, ok := d.Ledger.drawn(p.o.Client.RecipeID(), t)
+	key, drawn, ok := d.Ledger.drawn(p.answers.RecipeID(), t)
 	if _, donates := p.recipe.DonationTime(); !ok || !donates {
 		return nil, ErrNoDraw
 	}

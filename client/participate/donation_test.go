@@ -62,7 +62,7 @@ func TestDonation(t *testing.T) {
 			t.Fatal(unit, err)
 		}
 		if unit != nil {
-			at := unit.report.Metadata.Time
+			at := unit.carrier.(*sealedReport).report.Metadata.Time
 			if begin, _ := p.recipe.TimePrecision.Begin(at); !begin.Equal(donationStart.Add(time.Duration(slot) * 6 * time.Hour)) {
 				t.Fatalf("a report of slot %d says %v", slot, begin)
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/client/contribute"
 	"github.com/starling-agg/starling/client/participate"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/recipe"
@@ -41,7 +42,13 @@ func (o *Options) client(memory *client.Memory) (client.Options, error) {
 		return made, nil
 	}
 	source := o.Manifest
-	if r := made.Checked.Recipe(); r.ServerKeys != nil && r.Relay != nil {
+	if r := made.Checked.Recipe(); o.contributes() && r.Relay != nil {
+		m, err := contribute.NewManifests(contribute.ManifestsOptions{Recipe: r, Source: source})
+		if err != nil {
+			return made, err
+		}
+		source = m
+	} else if r.ServerKeys != nil && r.Relay != nil {
 		m, err := client.NewManifests(client.ManifestsOptions{Recipe: r, Anchors: made.Anchors, Source: source, Memory: memory})
 		if err != nil {
 			return made, err
@@ -56,12 +63,21 @@ func (o *Options) client(memory *client.Memory) (client.Options, error) {
 // plan holds the recipe against what the device agrees to; the device's ledger records
 // that the recipe was seen.
 func (o *Options) plan(ctx context.Context, answering client.Options, d *participate.Device) (*participate.Plan, error) {
-	c, err := d.Consider(ctx, answering, time.Now())
+	p := participate.PlanOptions{Certificate: o.Certificate}
+	var err error
+	if o.contributes() {
+		p.Contributor, err = d.ConsiderContribution(ctx, contribute.Options{Client: answering}, time.Now())
+	} else {
+		p.Client, err = d.Consider(ctx, answering, time.Now())
+	}
 	if err != nil {
 		return nil, err
 	}
-	return participate.NewPlan(participate.PlanOptions{Client: c, Certificate: o.Certificate})
+	return participate.NewPlan(p)
 }
+
+// contributes says whether devices send messages to be shuffled or read, and no reports.
+func (o *Options) contributes() bool { return !o.Client.Checked.Recipe().Path.Proofs() }
 
 // donates says whether devices draw a time of their own.
 func (o *Options) donates() bool {
@@ -71,7 +87,7 @@ func (o *Options) donates() bool {
 
 // A Sender sends answers of many people, of whom it remembers nothing.
 type Sender struct {
-	client  *client.Client
+	report  func(context.Context, ...client.Value) error
 	relayed bool
 }
 
@@ -82,11 +98,18 @@ func New(o Options) (*Sender, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.contributes() {
+		c, err := contribute.New(contribute.Options{Client: answering})
+		if err != nil {
+			return nil, err
+		}
+		return &Sender{c.Report, answering.Via != nil}, nil
+	}
 	c, err := client.New(answering)
 	if err != nil {
 		return nil, err
 	}
-	return &Sender{c, answering.Via != nil}, nil
+	return &Sender{c.Report, answering.Via != nil}, nil
 }
 
 // Sent says what became of answers.
@@ -114,7 +137,7 @@ func (e *PartError) Error() string {
 }
 func (e *PartError) Unwrap() error { return e.Err }
 
-// Send makes one report of each value and uploads it; through a relay some at one time, as
+// Send makes one report or contribution of each value and uploads it; through a relay some at one time, as
 // devices of their own would. It fails as [client.Client.Report] but for refusals, with a
 // *[PartError] around that where some values were sent before.
 func (s *Sender) Send(ctx context.Context, values []client.Value) (*Sent, error) {
@@ -123,7 +146,7 @@ func (s *Sender) Send(ctx context.Context, values []client.Value) (*Sent, error)
 	}
 	sent := &Sent{Refused: map[dap.ReportError]int{}}
 	for some := range slices.Chunk(values, chunk) {
-		err, refused := s.client.Report(ctx, some...), new(client.RefusalsError)
+		err, refused := s.report(ctx, some...), new(client.RefusalsError)
 		if errors.As(err, &refused) {
 			for _, x := range refused.Refused {
 				sent.Refused[x.Reason]++
@@ -141,7 +164,7 @@ func (s *Sender) Send(ctx context.Context, values []client.Value) (*Sent, error)
 func (s *Sender) sendEach(ctx context.Context, values []client.Value) (*Sent, error) {
 	taken := make([]atomic.Bool, len(values))
 	err := atOnce(ctx, len(values), func(ctx context.Context, i int) error {
-		err := s.client.Report(ctx, values[i])
+		err := s.report(ctx, values[i])
 		taken[i].Store(err == nil)
 		return err
 	})

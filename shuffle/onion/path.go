@@ -18,6 +18,7 @@ const (
 const (
 	ProblemPrefix        = "urn:starling:shuffle:"
 	ProblemUnknownRecipe = ProblemPrefix + "unknown-recipe"
+	ProblemNoRound       = ProblemPrefix + "round"
 )
 
 // path is that of a recipe's resources, relative to a party's base URL.
