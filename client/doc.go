@@ -19,6 +19,8 @@
 // person who may answer in a bounded number of rounds (the claim's) is counted by the
 // caller.
 //
+// Recipes of the shuffled and the direct path are answered by package contribute.
+//
 // Around it: package answer reads answers as people type them, package sender carries them
 // to the servers, package participate tosses the coins of a recipe and keeps the ledger of
 // what was spent, and package clienttest has servers for tests. Here report.go makes a

@@ -20,4 +20,8 @@
 // Collect deletes the job once its answer is saved, and the next call gets the next
 // batch. A job that failed stays, so that its error can be asked for again, until it is
 // deleted.
+//
+// # Without a leader
+//
+// A [Reader] reads the results of the shuffled and the direct path from their analyzer.
 package collector

@@ -117,6 +117,9 @@ func (r *Recipe) Failures() []Fallback { return r.on().failures() }
 // recipe, counted or not.
 func (r *Recipe) CountsOnDevices() bool { return len(r.said()) > 0 }
 
+// Keyed says whether the recipe names its servers' root keys.
+func (r *Recipe) Keyed() bool { return r.on().keyed(r) }
+
 // Entry is the server that a report reaches first, behind a gateway if there is one: its
 // name, as leader, first hop or analyzer, and its address. Both are empty without a path.
 func (r *Recipe) Entry() (name, url string) {

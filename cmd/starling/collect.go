@@ -32,7 +32,9 @@ one that runs is asked for if it ends before --timeout, and what could not be an
 may be in several rounds, or devices toss coins, each round is a question of its own, and all from --from to --to are asked one
 after the other. Of a time that is over with too few reports nothing will come: that is said at once, the question is withdrawn,
 and the next one asks for all that came since; rounds that are released alone are passed by --skip. A collection that was
-interrupted goes on where it was, and the same question always gets the same answer: noise is drawn once.`,
+interrupted goes on where it was, and the same question always gets the same answer: noise is drawn once.
+A recipe of the shuffled or the direct path has an analyzer in the leader's place: it is asked with the same token, for the last round
+that is over, or for each from --from to --to, and asking changes nothing. Where messages of a cloak are missing the round has no value.`,
 		examples: [][2]string{
 			{"starling collect collector.toml", "what has come since the last time"},
 			{"starling collect --skip --timeout 10s", "the same, without rounds that have too few reports"},
@@ -63,6 +65,41 @@ interrupted goes on where it was, and the same question always gets the same ans
 						return failf(exitInput, "mkdir -p "+dir, "%s %s: there is no directory %s", out.flag, out.file, dir)
 					}
 				}
+				released := 0
+				show := func(r *recipe.Recipe, result *collector.Result) (err error) {
+					if released++; released > 1 && !*asJSON {
+						fmt.Fprintln(e.stdout)
+					}
+					if *asJSON {
+						err = e.json(result)
+					} else {
+						err = writeResult(e, r, result)
+					}
+					if *picture != "" && err == nil {
+						err = drawResult(*picture, r, result)
+					}
+					if *table != "" {
+						err = errors.Join(err, writeTable(*table, r, result))
+					}
+					return err
+				}
+				one := func(n int) error {
+					switch {
+					case n > 1 && *picture != "":
+						return usageOf("collect", fmt.Errorf("--png draws one round, and these are %d", n))
+					case n > 1 && *table != "":
+						return usageOf("collect", fmt.Errorf("--csv writes one round, and these are %d", n))
+					}
+					return nil
+				}
+				if read, err := proves(string(config.Recipe)); err == nil && !read {
+					if *restart {
+						return usageOf("collect", errors.New("--restart is for questions that are pending, and an analyzer is asked none"))
+					}
+					x := &reading{e: e, line: newProgress(e), file: path, from: *from, to: *to, timeout: *timeout, skip: *skip}
+					defer x.line.end()
+					return x.run(ctx, config, one, show)
+				}
 				a := &asking{e: e, line: newProgress(e), file: path, from: *from, to: *to, timeout: *timeout, skip: *skip, now: time.Now}
 				defer a.line.end()
 				if err := a.open(config, collector.Options{}); err != nil {
@@ -74,32 +111,13 @@ interrupted goes on where it was, and the same question always gets the same ans
 					}
 				}
 				spans, err := a.questions()
-				switch {
-				case err != nil:
-					return err
-				case len(spans) > 1 && *picture != "":
-					return usageOf("collect", fmt.Errorf("--png draws one round, and these are %d", len(spans)))
-				case len(spans) > 1 && *table != "":
-					return usageOf("collect", fmt.Errorf("--csv writes one round, and these are %d", len(spans)))
+				if err == nil {
+					err = one(len(spans))
 				}
-				released := 0
-				err = a.run.Ask(ctx, spans, func(result *collector.Result) (err error) {
-					if released++; released > 1 && !*asJSON {
-						fmt.Fprintln(e.stdout)
-					}
-					if *asJSON {
-						err = e.json(result)
-					} else {
-						err = writeResult(e, a.recipe(), result)
-					}
-					if *picture != "" && err == nil {
-						err = drawResult(*picture, a.recipe(), result)
-					}
-					if *table != "" {
-						err = errors.Join(err, writeTable(*table, a.recipe(), result))
-					}
+				if err != nil {
 					return err
-				})
+				}
+				err = a.run.Ask(ctx, spans, func(result *collector.Result) error { return show(a.recipe(), result) })
 				return a.failure(ctx, err)
 			}
 		},

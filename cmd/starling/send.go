@@ -94,7 +94,7 @@ The certificate in the recipe's file is checked first; a guarantee that it does 
 					return err
 				}
 				o := client.Options{Checked: checked, MaxEpsilon: *most, AnyKeys: *anyKeys}
-				if r.ServerKeys != nil {
+				if r.Keyed() {
 					if o.Anchors, err = readAnchors(*anchors); err != nil {
 						return err
 					}
