@@ -52,8 +52,8 @@ func (o Outcome) Append(dst []byte) ([]byte, error) {
 	return append(dst, b...), err
 }
 
-// ReadOutcome reads the outcome of a batch of so many contributions, of which so many messages
-// came to be tallied, and holds it to the recipe. It fails with [ErrOutcome].
+// ReadOutcome reads the outcome of a batch of a number of contributions, of whose messages the
+// tallied ones were added up, and holds it to the recipe. It fails with [ErrOutcome].
 func (m *Messenger) ReadOutcome(b []byte, contributions, tallied uint64) (Outcome, error) {
 	var o Outcome
 	if err := json.Unmarshal(b, &o); err != nil {

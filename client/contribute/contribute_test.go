@@ -264,8 +264,16 @@ func TestSend(t *testing.T) {
 				t.Errorf("an answer of another kind: %v", err)
 			}
 		}
+		key, err := w.list(onion.First, "first.example").Key(w.shuffle.Round(time.Now()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		small, err := onion.Shape{Recipe: w.shuffle.Recipe, Messages: 1, Size: 3}.SealDirect(key, [][]byte{make([]byte, 3)}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
 		w.asked = nil
-		for name, b := range map[string][]byte{"none": nil, "cut": e[:len(e)-1], "two": slices.Concat(e, e), "none in it": make([]byte, len(e))} {
+		for name, b := range map[string][]byte{"none": nil, "another size": small, "cut": e[:len(e)-1], "two": slices.Concat(e, e), "none in it": make([]byte, len(e))} {
 			if err := c.Send(t.Context(), e, b); !errors.Is(err, onion.ErrEnvelope) {
 				t.Errorf("%s: %v", name, err)
 			}

@@ -13,8 +13,8 @@ import (
 	"github.com/starling-agg/starling/recipe"
 )
 
-// proves says whether a recipe is of a path with proofs, which leader and helper answer for.
-// What else is in it is for those who open it.
+// proves says whether a recipe is of a path with proofs, which leader and helper answer for;
+// it checks nothing else.
 func proves(file string) (bool, error) {
 	alone, _, err := deploy.ReadRecipe(file)
 	if err != nil {
