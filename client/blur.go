@@ -115,7 +115,7 @@ func place(v Value) int {
 // zero is the answer that adds nothing.
 func zero(q recipe.Query) (Value, error) {
 	switch form := q.Form(); form {
-	case isBucket, isGrouped:
+	case isBucket, isGrouped, isText:
 		return Value{}, &ValueError{"an answer; this query has no zero"}
 	case isReals:
 		return Reals(make([]float64, q.Aggregates())), nil

@@ -25,6 +25,62 @@ import (
 
 var inf = math.Inf(1)
 
+var hierarchy = recipe.Hierarchy{Places: []recipe.TreePlace{
+	{Depth: 1, Label: "a"}, {Depth: 2, Label: "b"}, {Depth: 2, Label: "c"}, {Depth: 1, Label: "d", Rest: true}}, Chunk: 3}
+
+// hitters has one row, whose cells are all strings of two letters at most, hashed.
+var (
+	hitters     = recipe.HeavyHitters{Alphabet: "ab", Letters: 2, Step: 2, Checks: 1, Width: 5, Chunk: 3}
+	wantHitters = func() []int64 {
+		sums := make([]int64, 5)
+		for _, letters := range [][]uint64{{1, 2}, {1, 2}, {0, 0}} {
+			for i, mark := range hitters.Marks(letters) {
+				if mark {
+					sums[i]++
+				}
+			}
+		}
+		return sums
+	}()
+)
+
+var (
+	counted     = recipe.Norm{Keyed: recipe.Keyed{Width: 4, Chunk: 2}}
+	wantCounted = func() []int64 {
+		sums, numbers := make([]int64, 4), []uint64(nil)
+		numbers, _ = counted.Spell("wren")
+		for i, mark := range counted.Marks(numbers) {
+			if mark {
+				sums[i] = 2
+			}
+		}
+		return sums
+	}()
+)
+
+// textOf answers a query by a text.
+func textOf(q recipe.Tabled, text string) Value {
+	v, err := Text(q, text)
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// TestText: a text that is no answer is refused, and the refusal keeps it to itself.
+func TestText(t *testing.T) {
+	_, err := Text(hierarchy, "a/secret")
+	if bad := new(ValueError); !errors.As(err, &bad) || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "a/b") {
+		t.Errorf("%v", err)
+	}
+	s := newServers(t, testRecipe(hierarchy))
+	for _, v := range []Value{Number(1), Bucket(1), ValueOf(recipe.Text, []uint64{3}), ValueOf(recipe.Text, nil)} {
+		if err := s.client(nil).Report(t.Context(), v); err == nil {
+			t.Errorf("%v is taken for a leaf", v)
+		}
+	}
+}
+
 // Every query's answers reach the aggregators as they were given, verified by the real
 // VDAF.
 func TestReport(t *testing.T) {
@@ -43,6 +99,9 @@ func TestReport(t *testing.T) {
 		{recipe.Quantiles{Min: 2, Max: 7, Width: 2, Branching: 2, Chunk: 3}, []Value{Number(0), Number(3), Number(4), Number(1 << 63)}, []int64{3, 1, 2, 1, 1}},
 		// what is above -2 in three groups, and what is below 5
 		{recipe.GroupSums{Min: -2, Max: 5, Groups: 3, Chunk: 4}, []Value{InGroup(-2, 0), InGroup(5, 2), InGroup(-1, 2), InGroup(0, 0)}, []int64{2, 0, 8, 12, 0, 6}},
+		{hierarchy, []Value{textOf(hierarchy, "a/b"), textOf(hierarchy, "a/b"), textOf(hierarchy, "d"), textOf(hierarchy, "x/y")}, []int64{2, 2, 0, 2}},
+		{hitters, []Value{textOf(hitters, "ab"), textOf(hitters, "abba"), textOf(hitters, "")}, wantHitters},
+		{counted, []Value{textOf(counted, "wren"), textOf(counted, "wren")}, wantCounted},
 		{recipe.SumVec{Length: 3, Max: 5, Chunk: 4}, []Value{Vector([]uint64{5, 0, 1}), Vector([]uint64{5, 2, 0})}, []int64{10, 2, 1}},
 		{recipe.L1BoundSum{Length: 3, Max: 6, Chunk: 4}, []Value{Vector([]uint64{5, 0, 1}), Vector([]uint64{0, 6, 0}), Vector(make([]uint64, 3))},
 			[]int64{5, 6, 1}},

@@ -13,7 +13,7 @@ import (
 )
 
 // A Value is one person's answer, made by [Bool], [Number], [Bucket], [InGroup], [Vector],
-// [Reals] or [NoValue]; the zero Value is refused. It never prints what it holds.
+// [Reals], [Text] or [NoValue]; the zero Value is refused. It never prints what it holds.
 type Value struct {
 	kind   kind
 	number uint64
@@ -31,7 +31,8 @@ const (
 	isVector  = recipe.Numbers
 	isReals   = recipe.Reals
 	isGrouped = recipe.Grouped
-	isNothing = recipe.Grouped + 1
+	isText    = recipe.Text
+	isNothing = recipe.Text + 1
 )
 
 // Bool answers yes or no.
@@ -57,6 +58,16 @@ func InGroup(n int64, group uint32) Value {
 // Vector answers a [recipe.Multihot], with zeros and ones, a [recipe.SumVec] or a
 // [recipe.L1BoundSum]. It keeps v, which must not change until the report is made.
 func Vector(v []uint64) Value { return Value{kind: isVector, vector: v} }
+
+// Text answers a query by a text. It fails with *[ValueError] where that is no answer. It
+// takes time that depends on the text, on the device that knows it.
+func Text(q recipe.Tabled, text string) (Value, error) {
+	numbers, ok := q.Spell(text)
+	if !ok {
+		return Value{}, &ValueError{q.Wanted()}
+	}
+	return ValueOf(isText, numbers), nil
+}
 
 const redacted = "redacted"
 
@@ -151,16 +162,17 @@ func valued(q recipe.Query, shard sharder) sharder {
 
 // numbers are those of an answer that is not of real numbers.
 func (v Value) numbers() []uint64 {
-	if v.kind == isVector || v.kind == isGrouped {
+	if v.kind == isVector || v.kind == isGrouped || v.kind == isText {
 		return v.vector
 	}
 	return []uint64{v.number}
 }
 
 // ValueOf answers a query of that form, but for [recipe.Reals], with as many numbers as it
-// takes: one, two for [recipe.Grouped], or for [recipe.Numbers] one for each place.
+// takes: one, two for [recipe.Grouped], for [recipe.Numbers] one for each place, or for
+// [recipe.Text] those that spell a text.
 func ValueOf(form recipe.Form, numbers []uint64) Value {
-	if form == isVector || form == isGrouped {
+	if form == isVector || form == isGrouped || form == isText {
 		return Value{kind: form, vector: numbers}
 	}
 	return Value{kind: form, number: numbers[0]}

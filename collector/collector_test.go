@@ -146,6 +146,26 @@ func TestGroups(t *testing.T) {
 	}
 }
 
+// TestTable: where texts are asked for the result has their table, in JSON too, and elsewhere
+// none.
+func TestTable(t *testing.T) {
+	q := recipe.Hierarchy{Places: []recipe.TreePlace{{Depth: 1, Label: "a"}, {Depth: 2, Label: "b"}, {Depth: 2, Label: "c"}, {Depth: 1, Label: "d"}}, Chunk: 3}
+	r := testRecipe(q, recipe.NoNoise{}, dap.TimeInterval)
+	l := newLeader(t, r, [2][]int64{{70, 30, 40, 20}, {0, 0, 0, 10}})
+	cl := l.collector(r, nil)
+	got, err := cl.Collect(t.Context(), day(cl))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := json.Marshal(got)
+	if want := `"table":{"rows":[{"label":"a","level":1,"cell":{"state":"value","estimate":70,"stderr":0,"interval95":[70,70]}},{"label":"a/b","level":2`; err != nil || !strings.Contains(string(b), want) {
+		t.Errorf("%s, %v, want %s", b, err, want)
+	}
+	if b, err = json.Marshal(&Result{Guarantee: new(recipe.Guarantee)}); err != nil || strings.Contains(string(b), "table") {
+		t.Errorf("%s, %v", b, err)
+	}
+}
+
 // The 95 % interval holds the sum of two draws with that probability, by the exact law of
 // the noise that is drawn.
 func TestIntervalCovers(t *testing.T) {

@@ -56,6 +56,9 @@ type Result struct {
 	// Groups has the sum, size and mean of each group, where the query asks for them; else
 	// nil. Estimate is then of the numbers that were released, two of each group.
 	Groups *recipe.GroupTable
+	// Table is what texts were asked for; nil where they were not. It is about the reports
+	// of the batch; Estimate is then of what devices mark, as released.
+	Table *recipe.Table
 	// Labels are the names of a histogram's buckets, or of groups; nil where the recipe
 	// gives none.
 	Labels []string
@@ -169,6 +172,9 @@ func (r *Result) fill(checked *recipe.Checked) error {
 	if r.Groups, err = of.GroupTable(r.Raw, r.ReportCount); err != nil {
 		return fmt.Errorf("collector: %w", err)
 	}
+	if r.Table, err = of.Table(r.Raw, r.ReportCount, nil); err != nil {
+		return fmt.Errorf("collector: %w", err)
+	}
 	return r.lengthen(of)
 }
 
@@ -250,10 +256,11 @@ func (r *Result) MarshalJSON() ([]byte, error) {
 		Sampled        *Sampled             `json:"sampled"`
 		Distribution   *recipe.Distribution `json:"distribution,omitempty"`
 		Groups         *recipe.GroupTable   `json:"groups,omitempty"`
+		Table          *recipe.Table        `json:"table,omitempty"`
 		Guarantee      *recipe.Guarantee    `json:"guarantee"`
 	}{
 		r.RecipeID, r.TaskID, r.ReportCount,
 		[2]uint64{uint64(r.Interval.Start), uint64(r.Interval.Start) + uint64(r.Interval.Duration)}, r.From, r.To,
-		r.Labels, r.Raw, r.Estimate, r.Stderr, r.Interval95, r.SamplingStderr, r.Sampled, r.Distribution, r.Groups, r.Guarantee,
+		r.Labels, r.Raw, r.Estimate, r.Stderr, r.Interval95, r.SamplingStderr, r.Sampled, r.Distribution, r.Groups, r.Table, r.Guarantee,
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/sketch"
 	"github.com/starling-agg/starling/lab/internal/randhie"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
@@ -89,8 +90,8 @@ func (r *Report) writeGroups(w io.Writer) {
 		if x.Cell.Known() {
 			estimate = fmt.Sprintf("%.5g", x.Cell.Estimate)
 		}
-		if x.Cell.State != recipe.CellValue {
-			note = ", " + x.Cell.State.String()
+		if x.Cell.State != sketch.Value {
+			note = ", " + string(x.Cell.State)
 		}
 		fmt.Fprintf(w, "%14s  %4s  %9s  %9.5g  %.5g to %.5g%s\n", name, x.Of, estimate, x.Truth, x.Cell.Interval95[0], x.Cell.Interval95[1], note)
 	}

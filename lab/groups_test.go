@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/sketch"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/vdaf"
 	"github.com/starling-agg/starling/vdaf/prio3"
@@ -46,7 +47,7 @@ func TestGroups(t *testing.T) {
 		}
 	}
 	// Scale 40 on each server is a deviation of 80, of a size sqrt(2 * 3/4)/20 of that.
-	if x := r.Groups[1].Cell; x.Stderr < 4 || x.Stderr > 6 || x.State != recipe.CellValue {
+	if x := r.Groups[1].Cell; x.Stderr < 4 || x.Stderr > 6 || x.State != sketch.Value {
 		t.Errorf("the size of the first group: %+v", x)
 	}
 	if x := r.Groups[13].Cell; x.Estimate != testRows || x.Stderr != 0 {

@@ -311,7 +311,7 @@ func TestWhatIsMadeHasACertificate(t *testing.T) {
 	}
 	for _, kind := range []account.NoiseKind{account.GaussianNoise, account.LaplaceNoise} {
 		for _, q := range []Query{Count{}, Sum{Max: 1000}, Histogram{Length: 21}, Multihot{Length: 40, MaxWeight: 3}, SumVec{Length: 100, Max: 255},
-			L1BoundSum{Length: 30, Max: 15}, L1BoundSum{Length: 1, Max: 3}, Quantiles{Max: 99, Width: 1, Branching: 5}, GroupSums{Min: -5, Max: 20, Groups: 4}} {
+			L1BoundSum{Length: 30, Max: 15}, L1BoundSum{Length: 1, Max: 3}, Quantiles{Max: 99, Width: 1, Branching: 5}, GroupSums{Min: -5, Max: 20, Groups: 4}, tree(t, "a(b,c),d(e(f,g),h)")} {
 			for _, epsilon := range []Decimal{{1, 1}, {1, 0}, {4, 0}} {
 				if _, sum := q.(SumVec); sum && kind == account.LaplaceNoise {
 					continue

@@ -60,6 +60,18 @@ func answersOf(q Query) (list [][]int) {
 		}
 		return list
 	}
+	if places, ok := q.(Hierarchy); ok {
+		for leaf := uint64(0); q.Holds([]uint64{leaf}); leaf++ {
+			x := make([]int, q.Aggregates())
+			for i, mark := range places.Marks([]uint64{leaf}) {
+				if mark {
+					x[i] = 1
+				}
+			}
+			list = append(list, x)
+		}
+		return list
+	}
 	cube(q.Aggregates(), 0, int(q.Largest()), func(x []int) {
 		numbers := make([]uint64, len(x))
 		for i, v := range x {
@@ -84,6 +96,7 @@ func TestEnumeratedPureLoss(t *testing.T) {
 	for _, q := range []GroupSums{{Min: 0, Max: 1, Groups: 2}, {Min: -1, Max: 1, Groups: 2}} {
 		queries = append(queries, q)
 	}
+	queries = append(queries, tree(t, "a,b"), tree(t, "a,*b"), tree(t, "a(b,c),d(e,f)"))
 	for n := uint32(1); n <= 4; n++ {
 		queries = append(queries, Histogram{Length: n})
 		for k := uint64(1); k <= uint64(n); k++ {

@@ -40,3 +40,6 @@ func (r *Recipe) RoomErrors() []error {
 func (r *Recipe) ProjectiveVariance(held, devices float64) float64 {
 	return r.probabilities().blurVariance(devices, devices, held)
 }
+
+// ExpectedErrors says how far off a query's numbers are that are computed of what is released.
+func ExpectedErrors(r *Recipe) string { return r.expectedErrors() }

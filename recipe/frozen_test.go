@@ -30,9 +30,10 @@ import (
 // one is computed again by a test that somebody waits for, and of frozenSampleCI one where
 // CI is true; -frozen.all computes each.
 const (
-	frozenRecipes  = 2070
+	frozenRecipes  = 2166
 	frozenBefore   = 2000 // lines from here on are of [recipe.Quantiles]
 	frozenGroups   = 2040 // and from here on of [recipe.GroupSums]
+	frozenTables   = 2070 // and from here on of those that are [recipe.Tabled]
 	frozenSample   = 200
 	frozenSampleCI = 16
 )
@@ -288,7 +289,8 @@ func showFrozen(t *testing.T, line int) {
 
 // frozenKinds are the kinds that the file has to hold 20 of each at least.
 var frozenKinds = []string{
-	"count", "sum", "mean", "histogram", "multihot", "sumvec", "l1-bound-sum", "quantiles", "group-sums", "vector",
+	"count", "sum", "mean", "histogram", "multihot", "sumvec", "l1-bound-sum", "quantiles", "group-sums",
+	"hierarchy", "heavy-hitters", "distinct", "norm", "vector",
 	"no randomizer", "krr", "rappor", "device gaussian",
 	"always", "bernoulli", "importance", "donation-time",
 	"time-interval", "leader-selected", "direct", "relay",
@@ -306,7 +308,8 @@ func kindsOf(o account.Options) []string {
 	}
 	list = append(list, map[string]string{
 		"recipe.Count": "count", "recipe.Sum": "sum", "recipe.Mean": "mean", "recipe.Histogram": "histogram", "recipe.Multihot": "multihot",
-		"recipe.SumVec": "sumvec", "recipe.L1BoundSum": "l1-bound-sum", "recipe.Quantiles": "quantiles", "recipe.GroupSums": "group-sums", "recipe.Vector": "vector",
+		"recipe.SumVec": "sumvec", "recipe.L1BoundSum": "l1-bound-sum", "recipe.Quantiles": "quantiles", "recipe.GroupSums": "group-sums",
+		"recipe.Hierarchy": "hierarchy", "recipe.HeavyHitters": "heavy-hitters", "recipe.Distinct": "distinct", "recipe.Norm": "norm", "recipe.Vector": "vector",
 	}[fmt.Sprintf("%T", o.Query)])
 	list = append(list, map[string]string{
 		"<nil>": "no randomizer", "recipe.KRR": "krr", "recipe.RAPPOR": "rappor", "recipe.Gaussian": "device gaussian",
@@ -403,8 +406,10 @@ func drawOptions(line, draw int) account.Options {
 		d.query(&o)
 	case line < frozenGroups:
 		o.Query = d.quantiles()
-	default:
+	case line < frozenTables:
 		o.Query = d.groups()
+	default:
+		o.Query = d.tabled(line)
 	}
 	d.participation(&o)
 	if o.Randomizer == nil {
@@ -458,6 +463,40 @@ func (d drawer) query(o *account.Options) {
 			o.Query, o.Randomizer = recipe.Multihot{Length: length}, recipe.RAPPOR{Epsilon0: d.decimal(0.2, 8)}
 		}
 	}
+}
+
+// tabled draws one of the queries that are answered by texts, which takes turns with others.
+func (d drawer) tabled(line int) recipe.Query {
+	keyed := recipe.Keyed{Width: uint32(d.whole(2, 400)), Seed: d.Uint64()}
+	switch line % 4 {
+	case 0:
+		return d.hierarchy()
+	case 1:
+		return recipe.Distinct{Keyed: keyed}
+	case 2:
+		return recipe.Norm{Keyed: keyed}
+	}
+	q := recipe.HeavyHitters{Alphabet: "abcdefghijklmnopqrstuvwxyz"[:d.whole(1, 26)], Letters: uint8(d.whole(1, 12)), Checks: uint8(d.whole(1, 4)), Width: keyed.Width, Seed: keyed.Seed}
+	q.Step = uint8(d.whole(1, uint64(q.Letters)))
+	return q
+}
+
+// hierarchy draws a tree of up to three levels.
+func (d drawer) hierarchy() recipe.Query {
+	q := recipe.Hierarchy{Floor: uint32(d.IntN(2) * d.IntN(100))}
+	var below func(depth uint8)
+	below = func(depth uint8) {
+		n := 2 + d.IntN(4)
+		for i := range n {
+			rest := i == n-1 && d.chance(40)
+			q.Places = append(q.Places, recipe.TreePlace{Depth: depth, Label: fmt.Sprintf("place %d", i), Rest: rest})
+			if depth < 3 && !rest && d.chance(40) {
+				below(depth + 1)
+			}
+		}
+	}
+	below(1)
+	return q
 }
 
 func (d drawer) quantiles() recipe.Query {
@@ -583,8 +622,9 @@ func distances(q recipe.Query) (l2, l1 float64) {
 		return math.Sqrt(n), n
 	case recipe.SumVec:
 		return float64(q.Max) * math.Sqrt(float64(q.Length)), float64(q.Max) * float64(q.Length)
-	case recipe.Quantiles:
-		n := float64(2 * q.VDAFConfig().(dap.MultihotCountVecConfig).MaxWeight)
+	case recipe.Quantiles, recipe.Hierarchy, recipe.HeavyHitters, recipe.Distinct, recipe.Norm:
+		c := q.VDAFConfig().(dap.MultihotCountVecConfig)
+		n := float64(min(2*c.MaxWeight, uint64(c.Length)))
 		return math.Sqrt(n), n
 	case recipe.GroupSums:
 		return math.Sqrt2 * q.Largest(), 2 * q.Largest()

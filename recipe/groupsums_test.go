@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/starling-agg/starling/dp/sketch"
 	. "github.com/starling-agg/starling/recipe"
 )
 
@@ -137,7 +138,7 @@ func TestGroupCoverage(t *testing.T) {
 			cells = cellsOf(table)
 			for i, cell := range cells {
 				if math.IsNaN(truth[i]) { // a mean of nobody
-					if in := cell.Interval95; cell.State == CellValue && in[1]-in[0] < 1e-9 {
+					if in := cell.Interval95; cell.State == sketch.Value && in[1]-in[0] < 1e-9 {
 						t.Fatalf("%+v: the mean of nobody is %+v", c, cell)
 					}
 					continue
@@ -222,7 +223,7 @@ func TestCellStates(t *testing.T) {
 	// The deviation of both draws is 28.3, of a size 0.1*28.3 as the two groups share one
 	// constraint (2/100 * (1-1/2)): 1.96 of it and half a unit's root are 5.6.
 	low := at(40, 15).Groups[0]
-	if low.Size.State != BelowDetection || low.Mean.State != BelowDetection || low.Sum.State != BelowDetection || !low.Size.Known() || low.Mean.Known() {
+	if low.Size.State != sketch.BelowDetection || low.Mean.State != sketch.BelowDetection || low.Sum.State != sketch.BelowDetection || !low.Size.Known() || low.Mean.Known() {
 		t.Errorf("5.5 devices: %+v", low)
 	}
 	if got := state(low.Mean); got != `{"state":"below detection","interval95":[0,10]}` {
@@ -231,15 +232,15 @@ func TestCellStates(t *testing.T) {
 	if got := state(low.Size); !strings.HasPrefix(got, `{"state":"below detection","estimate":5.5,"stderr":2.82`) {
 		t.Errorf("a size that is not detected: %s", got)
 	}
-	if high := at(40, 17).Groups[0]; high.Size.State != CellValue || high.Mean.State != CellValue || high.Sum.State != CellValue || high.Size.Interval95[0] <= 0 {
+	if high := at(40, 17).Groups[0]; high.Size.State != sketch.Value || high.Mean.State != sketch.Value || high.Sum.State != sketch.Value || high.Size.Interval95[0] <= 0 {
 		t.Errorf("5.7 devices: %+v", high)
 	}
 	// A sum that is far from 0 is told where the size is not yet.
-	if sum := at(75, -40).Groups[0]; sum.Size.State != BelowDetection || sum.Sum.State != CellValue {
+	if sum := at(75, -40).Groups[0]; sum.Size.State != sketch.BelowDetection || sum.Sum.State != sketch.Value {
 		t.Errorf("a sum without a size: %+v", sum)
 	}
 	// Most of a group may be 0, and its sum is a value still.
-	if zero := at(0, 2000).Groups[0]; zero.Sum.State != CellValue || zero.Sum.Interval95[0] > 0 {
+	if zero := at(0, 2000).Groups[0]; zero.Sum.State != sketch.Value || zero.Sum.Interval95[0] > 0 {
 		t.Errorf("a sum of 0: %+v", zero)
 	}
 	total := at(40, 15).Total
@@ -247,7 +248,7 @@ func TestCellStates(t *testing.T) {
 		t.Errorf("all together: %s", got)
 	}
 	// Far below 0 nothing is detected either.
-	if below := at(-900, -900).Groups[0]; below.Size.State != BelowDetection || below.Mean.State != BelowDetection {
+	if below := at(-900, -900).Groups[0]; below.Size.State != sketch.BelowDetection || below.Mean.State != sketch.BelowDetection {
 		t.Errorf("-180 devices: %+v", below)
 	}
 }
@@ -282,9 +283,9 @@ func TestSuppressed(t *testing.T) {
 		}
 		got, truth := "", truths(q, members)
 		for g, row := range table.Groups {
-			got += row.Size.State.String()[:1]
+			got += string(row.Size.State[0])
 			for i, cell := range []Cell{row.Sum, row.Size, row.Mean} {
-				if cell.State != row.Size.State || cell.Known() != (cell.State == CellValue) || cell.Bounded() != cell.Known() {
+				if cell.State != row.Size.State || cell.Known() != (cell.State == sketch.Value) || cell.Bounded() != cell.Known() {
 					t.Errorf("%v: group %d has %+v", c.sizes, g, row)
 				}
 				if cell.Known() && math.Abs(cell.Estimate-truth[3*g+i]) > 1e-9 {
@@ -298,9 +299,6 @@ func TestSuppressed(t *testing.T) {
 		if b, err := json.Marshal(table); err != nil || strings.Contains(got, "s") != strings.Contains(string(b), `{"state":"suppressed"}`) {
 			t.Errorf("%s, %v", b, err)
 		}
-	}
-	if got := CellState(0).String(); got != "CellState(0)" {
-		t.Error(got)
 	}
 }
 

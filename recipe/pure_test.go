@@ -32,6 +32,8 @@ func TestPureClaims(t *testing.T) {
 		{Count{}, 1, 1}, {Sum{Max: 1000}, 8, 1000}, {Mean{Max: 7}, 3, 7}, {Histogram{Length: 21}, 2, 2}, {Multihot{Length: 40, MaxWeight: 3}, 1, 6},
 		{Multihot{Length: 4, MaxWeight: 3}, 1, 4}, {SumVec{Length: 10, Max: 3}, 2, 30}, {L1BoundSum{Length: 30, Max: 15}, 2, 30},
 		{Quantiles{Max: 99, Width: 1, Branching: 5}, 2, 6}, {GroupSums{Min: -5, Max: 10, Groups: 4}, 2, 30}, {Quantiles{Max: 1, Width: 1, Branching: 2}, 1, 2},
+		{Quantiles{Max: 99, Width: 1, Branching: 5}, 2, 6}, {Quantiles{Max: 1, Width: 1, Branching: 2}, 1, 2},
+		{tree(t, "a(b,c),d(e,f)"), 2, 4},
 	} {
 		o := pureOptions(tc.q)
 		o.Rounds = tc.rounds

@@ -111,9 +111,9 @@ func (Quantiles) Counts() bool     { return true }
 func (Quantiles) Choices() uint64  { return 0 }
 func (Quantiles) Part() string     { return "the rank of each quantile" }
 
-// RankVariance is the largest variance of how many reports are counted up to a bin, over
+// FitVariance is the largest variance of how many reports are counted up to a bin, over
 // that of the noise in each sum.
-func (q Quantiles) RankVariance() float64 {
+func (q Quantiles) FitVariance() float64 {
 	t, err := q.tree()
 	if err != nil {
 		return 1
@@ -127,7 +127,7 @@ func (q Quantiles) expected(r *Recipe) string {
 	nodes, levels := q.size()
 	noise := r.Noise.Spread()
 	return fmt.Sprintf("a device marks %d of %d nodes over %d bins; the noise puts the rank of a number off by at most %.3g reports, with probability 95 %%",
-		levels, nodes, q.bins(), noise.Deviations95()*noise.Deviation*math.Sqrt(q.RankVariance()))
+		levels, nodes, q.bins(), noise.Deviations95()*noise.Deviation*math.Sqrt(q.FitVariance()))
 }
 
 func (Quantiles) query() uint8 { return tagQuantiles }
@@ -261,12 +261,8 @@ func (r *Recipe) Distribution(sums []int64, reports uint64) (*Distribution, erro
 		for _, count := range bins[low:high] {
 			x.Count += count
 		}
-		x.Stderr = noise.Deviation * math.Sqrt(max(0, e.Variance(low, high)))
-		off := reach * x.Stderr
-		if off > 0 { // whole numbers lie beside what a density of that deviation covers
-			off += .5
-		}
-		x.Interval95 = [2]float64{x.Count - off, x.Count + off}
+		x.Stderr = deviation(r.Noise, e.Variance(low, high))
+		x.Interval95 = interval(r.Noise, x.Count, x.Stderr)
 		d.Ranges = append(d.Ranges, x)
 	}
 	return d, nil

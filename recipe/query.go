@@ -15,7 +15,7 @@ import (
 
 // A Query says what is computed. Each has a file of its own, with all that there is to
 // say of it: [Count], [Sum], [Mean], [Histogram], [Multihot], [SumVec], [L1BoundSum],
-// [Quantiles], [GroupSums] and [Vector].
+// [Quantiles], [GroupSums], [Hierarchy], [HeavyHitters], [Distinct], [Norm] and [Vector].
 type Query interface {
 	fmt.Stringer
 
@@ -88,8 +88,8 @@ type Encoded interface {
 }
 
 // A Form is how the answer to a query is given: as one number, but for [Numbers] and
-// [Reals], of which there are as many as the query has places, and [Grouped], which is
-// two.
+// [Reals], of which there are as many as the query has places, [Grouped], which is two, and
+// [Text].
 type Form uint8
 
 const (
@@ -99,6 +99,7 @@ const (
 	Numbers
 	Reals   // finite numbers that need not be whole
 	Grouped // a number, in two's complement as it may be below 0, and a group from 0 on
+	Text    // the numbers that a [Tabled] query spells a text by
 )
 
 // A queryKind is how a query is read from its bytes and, behind the name that is typed,
@@ -124,6 +125,10 @@ var queries = []queryKind{
 	{tagQuantiles, readQuantiles, "quantiles", 4, typedQuantiles, nil},
 	{tagVector, readVector, "vector", 0, nil, parseVector},
 	{tagGroupSums, readGroupSums, "groups", 0, nil, parseGroupSums},
+	{tagHierarchy, readHierarchy, "hierarchy", 0, nil, parseHierarchy},
+	{tagHitters, readHitters, "hitters", 0, nil, parseHitters},
+	{tagDistinct, readDistinct, "distinct", 0, nil, parseDistinct},
+	{tagNorm, readNorm, "norm", 0, nil, parseNorm},
 }
 
 func readQuery(tag uint8, d *decoder) (Query, bool) {
@@ -140,8 +145,12 @@ const maxTyped = 1 << 31
 
 // ParseQuery reads a name with its numbers, as in count, sum:MAX, mean:MAX,
 // histogram:LENGTH, multihot:LENGTH:WEIGHT, sumvec:LENGTH:MAX, l1:LENGTH:MAX,
-// quantiles:MIN:MAX:WIDTH:BRANCHING, groups:MIN:MAX:GROUPS and vector:LENGTH:NORM:BITS or
-// vector:LENGTH:NORM:BITS:PROOF. The lengths of chunks are left to [WithChunk].
+// quantiles:MIN:MAX:WIDTH:BRANCHING, groups:MIN:MAX:GROUPS, hierarchy:TREE or
+// hierarchy:FLOOR:TREE, hitters:ALPHABET:LETTERS:MOST or
+// hitters:ALPHABET:LETTERS:STEP:CHECKS:WIDTH:SEED, distinct:WIDTH or distinct:WIDTH:SEED,
+// norm:WIDTH or norm:WIDTH:SEED, and vector:LENGTH:NORM:BITS or
+// vector:LENGTH:NORM:BITS:PROOF. A tree is names, each with what is below it in brackets:
+// north(east,west,*other),south(a,b). The lengths of chunks are left to [WithChunk].
 func ParseQuery(s string) (Query, error) {
 	name, rest, _ := strings.Cut(s, ":")
 	i := slices.IndexFunc(queries, func(q queryKind) bool { return q.typed == name })
@@ -160,7 +169,7 @@ func ParseQuery(s string) (Query, error) {
 		n = append(n, v)
 	}
 	if i < 0 {
-		return nil, fmt.Errorf("%q is not a query; want count, sum, mean, histogram, multihot, sumvec, l1, quantiles, groups or vector", s)
+		return nil, fmt.Errorf("%q is not a query; want count, sum, mean, histogram, multihot, sumvec, l1, quantiles, groups, hierarchy, hitters, distinct, norm or vector", s)
 	}
 	q := queries[i]
 	if len(n) != q.numbers {
@@ -171,6 +180,15 @@ func ParseQuery(s string) (Query, error) {
 		return nil, fmt.Errorf("%d is too long", n[0])
 	}
 	return made, nil
+}
+
+// number32 reads a number of 32 bits.
+func number32(s string) (uint32, error) {
+	n, err := strconv.ParseUint(s, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a number below 2^32", s)
+	}
+	return uint32(n), nil
 }
 
 // WithChunk fills in the chunk length that makes reports shortest.

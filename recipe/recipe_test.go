@@ -59,6 +59,19 @@ func variants() map[string]*Recipe {
 		r.Query, r.Noise = GroupSums{Min: -4, Max: 20, Groups: 3, Chunk: 5}, DiscreteLaplace{Scale: Rational{Num: 60, Den: 1}}
 		r.Labels = []string{"walk", "bike", "bus, or tram"}
 	})
+	with("hierarchy", func(r *Recipe) {
+		r.Query = Hierarchy{Places: []TreePlace{{1, "a", false}, {2, "b", false}, {2, "c", true}, {1, "d", false}, {2, "e", false}, {2, "f", false}}, Floor: 7, Chunk: 5}
+		r.Noise = DiscreteGaussian{Variance: Rational{Num: 160, Den: 1}, Share: DrawsAll}
+	})
+	with("hitters", func(r *Recipe) {
+		r.Query = HeavyHitters{"abc", 4, 2, 2, 30, 9, 5}
+		r.Noise = DiscreteGaussian{Variance: Rational{Num: 240, Den: 1}, Share: DrawsAll}
+	})
+	with("distinct", func(r *Recipe) {
+		r.Query, r.Noise = Distinct{Keyed{30, 9, 5}}, NoNoise{}
+		r.Claim = NoClaim{}
+	})
+	with("norm", func(r *Recipe) { r.Query = Norm{Keyed{30, 9, 5}} })
 	with("l1 bound", func(r *Recipe) {
 		r.Query, r.Noise = L1BoundSum{Length: 12, Max: 10, Chunk: 7}, DiscreteGaussian{Variance: Rational{Num: 2500, Den: 1}, Share: DrawsAll}
 	})
@@ -240,7 +253,7 @@ func TestReadRefuses(t *testing.T) {
 	}{
 		{replace(0, "02"), UnknownError{"version", 2}, "does not know version 2"},
 		{replace(3, "000000"), UnknownError{"query", 0}, "does not know query 0"},
-		{replace(3, "090000"), UnknownError{"query", 9}, "does not know query 9 (heavy-hitters)"},
+		{replace(3, "0f0000"), UnknownError{"query", 15}, "does not know query 15"},
 		{replace(4, "060000"), UnknownError{"randomizer", 6}, "does not know randomizer 6 (qa)"},
 		{replace(5, "040000"), UnknownError{"participation", 4}, "does not know participation 4 (checkin-fixed)"},
 		{replace(6, "040000"), UnknownError{"path", 4}, "does not know path 4"},
@@ -337,7 +350,7 @@ func TestTask(t *testing.T) {
 			want = 2
 		case SumVec:
 			want = 3
-		case Multihot, Quantiles:
+		case Multihot, Quantiles, Hierarchy, HeavyHitters, Distinct, Norm:
 			want = 5
 		case L1BoundSum, GroupSums:
 			want = 7

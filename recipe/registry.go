@@ -27,8 +27,12 @@ const (
 	tagVector    = 7
 	tagGroupSums = 8
 
+	tagHitters    = 9
 	tagL1BoundSum = 10
 	tagQuantiles  = 11
+	tagHierarchy  = 12
+	tagDistinct   = 13
+	tagNorm       = 14
 
 	tagRandomizerNone = 1
 	tagDeviceGaussian = 2
@@ -103,9 +107,12 @@ var codepoints = []Codepoint{
 	{"query", tagSumVec, "sumvec", true},
 	{"query", tagVector, "vector", true},
 	{"query", tagGroupSums, "group-sums", true},
-	{"query", 9, "heavy-hitters", false},
+	{"query", tagHitters, "heavy-hitters", true},
 	{"query", tagL1BoundSum, "l1-bound-sum", true},
 	{"query", tagQuantiles, "quantiles", true},
+	{"query", tagHierarchy, "hierarchy", true},
+	{"query", tagDistinct, "distinct", true},
+	{"query", tagNorm, "norm", true},
 
 	{"randomizer", tagRandomizerNone, "none", true},
 	{"randomizer", tagDeviceGaussian, "gaussian", true},

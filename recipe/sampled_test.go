@@ -171,6 +171,9 @@ func TestSampledRefuses(t *testing.T) {
 		"groups of a sample": {func(r *Recipe) {
 			r.Query, r.Participation = GroupSums{0, 9, 2, 4}, Bernoulli{Rational{Num: 1, Den: 10}}
 		}, "query"},
+		"hierarchy of a sample": {func(r *Recipe) {
+			r.Query, r.Participation = tree(t, "a,b"), Bernoulli{Rational{Num: 1, Den: 10}}
+		}, "query"},
 		"noise of both": {func(r *Recipe) { r.Randomizer = RAPPOR{Decimal{4, 0}} }, "noise"},
 		"everybody":     {func(r *Recipe) { r.Participation = Bernoulli{Rational{Num: 1, Den: 1}} }, "participation.rate"},
 	})

@@ -52,7 +52,7 @@ func TestTwoServersAndCoins(t *testing.T) {
 // of one, or it is not said: of the sum of two Laplace draws less is known than of one.
 func TestTwoHonestServersAreNoWorse(t *testing.T) {
 	said := 0
-	for _, q := range []Query{Count{}, Sum{Max: 5}, Histogram{Length: 4}, SumVec{Length: 2, Max: 3}, Quantiles{Max: 9, Width: 1, Branching: 3}, GroupSums{Min: -3, Max: 7, Groups: 2}, L1BoundSum{Length: 4, Max: 10}, L1BoundSum{Length: 1, Max: 10}} {
+	for _, q := range []Query{Count{}, Sum{Max: 5}, Histogram{Length: 4}, SumVec{Length: 2, Max: 3}, Quantiles{Max: 9, Width: 1, Branching: 3}, GroupSums{Min: -3, Max: 7, Groups: 2}, tree(t, "a(b,c),d"), L1BoundSum{Length: 4, Max: 10}, L1BoundSum{Length: 1, Max: 10}} {
 		for _, rounds := range []uint32{1, 3} {
 			r, err := account.New(account.Options{Name: "Two", Query: q, Leader: "https://leader.example/", Helper: "https://helper.example/", MinBatch: 100,
 				Kind: account.LaplaceNoise, Epsilon: Decimal{1, 0}, Rounds: rounds})

@@ -3,6 +3,7 @@ package recipe
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"golang.org/x/crypto/cryptobyte"
@@ -129,7 +130,7 @@ func (v *validator) unit(r *Recipe) {
 		v.between("unit.records", uint64(u.Records), 1, 1)
 	case ClippedSum:
 		v.between("unit.records", uint64(u.Records), 2, MaxUnitRecords)
-		if r.Query != nil && (r.Query.Form() == Bucket || r.Query.Form() == Grouped) {
+		if r.Query != nil && slices.Contains([]Form{Bucket, Grouped, Text}, r.Query.Form()) {
 			v.add("unit.reduce", "adds records up, and answers to this query have no sum")
 		}
 	default:

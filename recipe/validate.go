@@ -92,6 +92,7 @@ func (v *validator) all(r *Recipe) {
 	v.unit(r)
 	v.participation(r)
 	v.wholeBatch(r)
+	v.laplaced(r)
 	v.owners(r)
 	v.projection(r)
 	v.vectorRoom(r)

@@ -77,6 +77,9 @@ func TestMadeUp(t *testing.T) {
 		recipe.Count{}, recipe.Sum{Max: 2}, recipe.Mean{Max: 2}, recipe.Histogram{Length: 2}, recipe.Multihot{Length: 3, MaxWeight: 1},
 		recipe.SumVec{Length: 2, Max: 1}, recipe.L1BoundSum{Length: 2, Max: 3}, recipe.Vector{Dimension: 4},
 		recipe.Quantiles{Min: 3, Max: 9, Width: 1, Branching: 2}, recipe.GroupSums{Min: -3, Max: 9, Groups: 3},
+		recipe.Hierarchy{Places: []recipe.TreePlace{{Depth: 1, Label: "a"}, {Depth: 1, Label: "b"}}},
+		recipe.HeavyHitters{Alphabet: "ab", Letters: 3, Step: 1, Checks: 1, Width: 5},
+		recipe.Distinct{Keyed: recipe.Keyed{Width: 4}}, recipe.Norm{Keyed: recipe.Keyed{Width: 4}},
 	} {
 		r := &recipe.Recipe{Query: q}
 		for range 100 {

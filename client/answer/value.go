@@ -40,6 +40,9 @@ func Wanted(r *recipe.Recipe) string {
 	case recipe.Grouped:
 		return "a whole number, a comma and a group: " + bucketWanted(r, q.Aggregates()/2)
 	}
+	if q, ok := r.Given().(recipe.Tabled); ok {
+		return q.Wanted()
+	}
 	return fmt.Sprintf("%d numbers with commas between them", r.Entries())
 }
 
@@ -89,6 +92,9 @@ func Parse(r *recipe.Recipe, text string) (client.Value, bool) {
 		n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
 		group, ok := r.Bucket(strings.TrimSpace(name))
 		return client.InGroup(n, group), ok && err == nil
+	case recipe.Text:
+		v, err := client.Text(q.(recipe.Tabled), text)
+		return v, err == nil
 	}
 	parts := strings.Split(text, ",")
 	if q.Form() == recipe.Reals {

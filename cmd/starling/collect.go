@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/csv"
 	"errors"
@@ -49,6 +48,7 @@ that is over, or for each from --from to --to, and asking changes nothing. Where
 			restart := flags.Bool("restart", false, "give up a pending question and ask anew; an answer that is just ready is lost")
 			picture := flags.String("png", "", "draw a histogram into this `FILE`")
 			table := flags.String("csv", "", "write a row for each number of the result into this `FILE`")
+			asked := flags.String("ask", "", "of a query that is answered by texts: count those of this `FILE` too, one a line")
 			return func(ctx context.Context, e *env, args []string) error {
 				path, err := oneFile("collect", args, deploy.CollectorFile)
 				if err != nil {
@@ -65,10 +65,19 @@ that is over, or for each from --from to --to, and asking changes nothing. Where
 						return failf(exitInput, "mkdir -p "+dir, "%s %s: there is no directory %s", out.flag, out.file, dir)
 					}
 				}
+				texts, err := readLines(*asked)
+				if err != nil {
+					return err
+				}
 				released := 0
 				show := func(r *recipe.Recipe, result *collector.Result) (err error) {
 					if released++; released > 1 && !*asJSON {
 						fmt.Fprintln(e.stdout)
+					}
+					if len(texts) > 0 {
+						if err := askTexts(r, result, texts); err != nil {
+							return err
+						}
 					}
 					if *asJSON {
 						err = e.json(result)
@@ -142,10 +151,14 @@ func resultChart(r *recipe.Recipe, x *collector.Result) *chart.Histogram {
 	if t := x.Groups; t != nil {
 		h.XLabel, h.YLabel, h.Estimate, h.Interval = "group", "sum", nil, nil
 		for _, row := range t.Groups {
-			if c := row.Sum; c.Known() {
-				h.Labels = append(h.Labels, row.Group)
-				h.Estimate, h.Interval = append(h.Estimate, c.Estimate), append(h.Interval, c.Interval95)
-			}
+			addCell(h, row.Group, row.Sum)
+		}
+		return h
+	}
+	if x.Table != nil {
+		h.Estimate, h.Interval = nil, nil
+		for _, row := range x.Table.Rows {
+			addCell(h, row.Label, row.Cell)
 		}
 		return h
 	}
@@ -213,34 +226,22 @@ func drawResult(path string, r *recipe.Recipe, x *collector.Result) error {
 }
 
 // writeTable writes a line for each number of a result: its name, the estimate with its
-// standard error, and the 95 % interval; of a distribution a line for each decile, and of
-// groups one for each cell, in which what its state leaves out is empty.
+// standard error, and the 95 % interval; of a distribution a line for each decile, of groups
+// and of a table one for each cell, in which what its state leaves out is empty.
 func writeTable(path string, r *recipe.Recipe, x *collector.Result) error {
-	number := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 	rows := [][]string{{"bucket", "estimate", "stderr", "low95", "high95"}}
 	if d := x.Distribution; d != nil {
 		rows = [][]string{{"share", "value", "low95", "high95"}}
 		for _, q := range d.Deciles {
-			rows = append(rows, []string{number(q.Share), number(float64(q.Value)), number(float64(q.Interval95[0])), number(float64(q.Interval95[1]))})
+			rows = append(rows, []string{digits(q.Share), digits(float64(q.Value)), digits(float64(q.Interval95[0])), digits(float64(q.Interval95[1]))})
 		}
 		return writeRows(path, rows)
 	}
-	if t := x.Groups; t != nil {
-		rows = [][]string{{"group", "of", "state", "estimate", "stderr", "low95", "high95"}}
-		t.Each(func(row *recipe.GroupRow, what string, c *recipe.Cell) {
-			line := []string{row.Group, what, c.State.String(), "", "", "", ""}
-			if c.Known() {
-				line[3], line[4] = number(c.Estimate), number(c.Stderr)
-			}
-			if c.Bounded() {
-				line[5], line[6] = number(c.Interval95[0]), number(c.Interval95[1])
-			}
-			rows = append(rows, line)
-		})
-		return writeRows(path, rows)
+	if x.Groups != nil || x.Table != nil {
+		return writeRows(path, cellRows(x))
 	}
 	for i, v := range x.Estimate {
-		rows = append(rows, []string{r.Label(i), number(v), number(x.Stderr[i]), number(x.Interval95[i][0]), number(x.Interval95[i][1])})
+		rows = append(rows, []string{r.Label(i), digits(v), digits(x.Stderr[i]), digits(x.Interval95[i][0]), digits(x.Interval95[i][1])})
 	}
 	return writeRows(path, rows)
 }
@@ -281,29 +282,6 @@ func writeDeciles(w io.Writer, d *recipe.Distribution) {
 	fmt.Fprintln(w)
 }
 
-// writeGroups writes the sum, the size and the mean of each group, and of all together.
-func writeGroups(w io.Writer, t *recipe.GroupTable) {
-	fmt.Fprintf(w, "%-20s %4s  %12s  %s\n", "group", "", "estimate", "95 % interval")
-	t.Each(func(row *recipe.GroupRow, what string, c *recipe.Cell) {
-		name := ""
-		if what == "sum" {
-			name = cmp.Or(row.Group, "all together")
-		}
-		estimate, interval := "", ""
-		if c.Known() {
-			estimate = fmt.Sprintf("%.6g", c.Estimate)
-		}
-		if c.Bounded() {
-			interval = fmt.Sprintf("%.6g to %.6g", c.Interval95[0], c.Interval95[1])
-		}
-		if c.State != recipe.CellValue {
-			interval = strings.TrimPrefix(interval+", "+c.State.String(), ", ")
-		}
-		fmt.Fprintf(w, "%-20s %4s  %12s  %s\n", name, what, estimate, interval)
-	})
-	fmt.Fprintln(w)
-}
-
 func writeResult(e *env, r *recipe.Recipe, x *collector.Result) error {
 	h := resultChart(r, x)
 	fmt.Fprintf(e.stdout, "%s\n%s\n\n", h.Title, h.Subtitle)
@@ -313,7 +291,9 @@ func writeResult(e *env, r *recipe.Recipe, x *collector.Result) error {
 	if x.Groups != nil {
 		writeGroups(e.stdout, x.Groups)
 	}
-	if r.Query.Form() == recipe.Reals {
+	if x.Table != nil {
+		writeCells(e.stdout, x.Table)
+	} else if r.Query.Form() == recipe.Reals {
 		writeVector(e.stdout, x)
 	} else if h.Validate() == nil && len(h.Estimate) > 1 {
 		if err := h.WriteText(e.stdout, e.columns(), e.plain); err != nil {

@@ -94,6 +94,16 @@ func recipeNew() *command {
                     in bins of WIDTH numbers under a tree. BRANCHING is that of its nodes; 0 chooses it for Gaussian noise
   groups:MIN:MAX:N  the sum, the size and the mean of each of N groups, of which each device is in one, of numbers from MIN,
                     which may be below 0, to MAX; neither number nor group shows
+  hierarchy:[FLOOR:]TREE
+                    how many are at each place of a tree, in tables that add up. TREE is names with commas between them, each
+                    with what is below it in brackets, and * before one that holds everything else: north(east,west),*elsewhere;
+                    counts below FLOOR are not shown. hierarchy:@FILE reads all that from FILE
+  hitters:ALPHABET:LETTERS:MOST
+                    which texts are frequent, without a list of them, and how many have each; of up to LETTERS letters out of
+                    ALPHABET, as a-z0-9, where up to MOST texts are frequent. hitters:ALPHABET:LETTERS:STEP:CHECKS:WIDTH:SEED
+                    states the sketch: letters that a row tells more, rows of whole texts, cells of a row, seed of the hash
+  distinct:CELLS    how many different texts there are, told by which of CELLS a hash leaves empty; with --noise discrete-laplace
+  norm:CELLS        the root of the summed squares of how many have each text: how much texts repeat
   vector:N:NORM:BITS[:PROOF]
                     the sum of vectors of N real numbers, of length (L2 norm) at most NORM, to BITS binary places. PROOF is
                     pine32, pine40, pine64, pine128, l2fixed16 or l2fixed32; by default the smallest pine with room
@@ -117,6 +127,10 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unit
 			{"starling recipe new --name Steps --query sum:20000 --path shuffled --hop1 https://one.example/ --hop1-key one --hop2 https://two.example/ " +
 				"--hop2-key two --analyzer https://three.example/ --analyzer-key three --randomizer cloak:modern:5000 --min-batch 1000 --epsilon 1",
 				"a sum by way of a shuffler"},
+			{"starling recipe new --name 'Where birds breed' --query 'hierarchy:coast(dunes,cliffs),inland(woods,*other)' --leader " +
+				"https://leader.example/ --helper https://helper.example/ --min-batch 1000 --epsilon 1", "tables of regions and their parts, which add up"},
+			{"starling recipe new --name 'Unknown birds' --query hitters:a-z:12:20 --leader https://leader.example/ " +
+				"--helper https://helper.example/ --min-batch 10000 --epsilon 1", "frequent names, without a list of them"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			asJSON := flags.Bool("json", false, "print the recipe as one JSON object")
@@ -260,6 +274,14 @@ func usageOf(path string, err error) error {
 func parseQuery(s string) (recipe.Query, error) {
 	if s == "" {
 		return nil, errors.New("--query is missing: what is computed, as histogram:21")
+	}
+	// A tree is long enough for a file of its own.
+	if name, file, ok := strings.Cut(s, ":@"); ok {
+		b, err := readSmall(file)
+		if err != nil {
+			return nil, fmt.Errorf("--query: %w", err)
+		}
+		s = name + ":" + string(b)
 	}
 	q, err := recipe.ParseQuery(s)
 	if err != nil {

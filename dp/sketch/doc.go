@@ -1,5 +1,6 @@
-// Package sketch answers many questions about an ordered domain from one noisy sum:
-// counts of any range, and all quantiles at once, by a hierarchical histogram.
+// Package sketch answers many questions from one noisy sum: counts of any range and all
+// quantiles at once, by a hierarchical histogram; tables that add up; frequent
+// strings; distinct keys and the norm of their counts.
 //
 //	t, err := sketch.New(1000, 10)            // 1000 bins, and 110 nodes above them
 //	marks := t.Marks(offset, 1)               // what one person adds: a node a level
@@ -34,6 +35,23 @@
 // [Branching] compares trees by the variance predicted of the counts that quantiles are
 // read from (Qardaji, Yang and Li, "Understanding hierarchical methods for differentially
 // private histograms", VLDB 2013, who find about 16 for range queries after consistency).
+//
+// # Hierarchies
+//
+// [Fit] is that estimate for any rooted tree, whose nodes have names of their own: tables
+// by country and by region add up.
+//
+// # Strings
+//
+// [Strings] counts strings that nobody listed beforehand. Cells of hashed beginnings are
+// added up, and a search walks down those that are frequent ([Strings.Search]).
+//
+// # Moments
+//
+// From a row of hashed cells [Repeats] tells the L2 norm of how many have each key, and
+// [CountDistinct] how many keys there are, as far as noise lets that be told.
+//
+// docs/proofs/sketches.md has the theorems, docs/bench/sketches.md the figures.
 //
 // The package is pure: no randomness, clock or goroutine.
 package sketch

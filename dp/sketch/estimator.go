@@ -5,43 +5,42 @@ import (
 	"slices"
 )
 
-// An Estimator is the best linear unbiased estimate of the bins of a tree, for noise of
-// known variances. It is immutable.
+// An Estimator is the [Fit] of a tree, which knows the variance of any range of its bins
+// too. It is immutable.
 type Estimator struct {
-	tree     *Tree
-	variance []float64 // of the noise of a node, of each level
-	// up is the variance of each node's count as the sums of it and of all below tell it,
-	// below the sum of that over its children, and before that over its elder siblings.
-	up, below, before []float64
-	top               float64 // below, of the root
+	*Fit
+	tree   *Tree
+	before []float64 // the sum of up over a node's elder siblings
 }
 
 // Estimator returns the one for noise that is independent over nodes, of mean 0 and, in
 // level l, of variance variances[l-1]. These are in any unit, in which
 // [Estimator.Variance] answers. It fails unless there is one for each level, between 1e-50
-// and 1e50: products of these are numbers still.
+// and 1e50.
 func (t *Tree) Estimator(variances []float64) (*Estimator, error) {
 	if len(variances) != t.Levels() {
 		return nil, fmt.Errorf("%w: %d variances for %d levels", errShape, len(variances), t.Levels())
 	}
-	for _, v := range variances {
-		if !(v >= 1e-50 && v <= 1e50) {
-			return nil, fmt.Errorf("%w: a variance of %v", errShape, v)
-		}
-	}
 	n := t.Nodes()
-	e := &Estimator{tree: t, variance: append([]float64(nil), variances...), up: make([]float64, n), below: make([]float64, n), before: make([]float64, n)}
-	for level := t.Levels() - 1; level >= 0; level-- {
-		v := variances[level]
+	parent, variance := make([]int, n), make([]float64, n)
+	for level, v := range variances {
 		for node := t.first[level]; node < t.first[level+1]; node++ {
-			e.up[node] = v
-			if level < t.Levels()-1 {
-				e.below[node] = e.sumUp(t.children(level, node))
-				e.up[node] = v * e.below[node] / (v + e.below[node])
+			variance[node], parent[node] = v, -1
+			if level > 0 {
+				parent[node] = t.first[level-1] + (node-t.first[level])/t.branching
 			}
 		}
 	}
-	e.top = e.sumUp(0, t.first[1])
+	f, err := NewFit(parent, variance)
+	if err != nil {
+		return nil, err
+	}
+	e := &Estimator{Fit: f, tree: t, before: make([]float64, n)}
+	for node := 1; node < n; node++ {
+		if parent[node] == parent[node-1] {
+			e.before[node] = e.before[node-1] + f.up[node-1]
+		}
+	}
 	return e, nil
 }
 
@@ -54,55 +53,15 @@ func (t *Tree) even() *Estimator {
 	return e
 }
 
-// sumUp adds up the variances of siblings, and notes at each what came before.
-func (e *Estimator) sumUp(low, high int) (sum float64) {
-	for node := low; node < high; node++ {
-		e.before[node] = sum
-		sum += e.up[node]
-	}
-	return sum
-}
-
 // Bins returns the estimate of each bin, from the sums of all nodes and the number of
 // people, which is what the bins add up to; they may be below 0. It fails unless there is
 // a sum for each node.
 func (e *Estimator) Bins(sums []int64, people uint64) ([]float64, error) {
-	t := e.tree
-	if len(sums) != t.Nodes() {
-		return nil, fmt.Errorf("%w: %d sums for %d nodes", errShape, len(sums), t.Nodes())
+	x, err := e.Counts(sums, people)
+	if err != nil {
+		return nil, err
 	}
-	x := make([]float64, len(sums))
-	for node, s := range sums {
-		x[node] = float64(s)
-	}
-	for level := t.Levels() - 2; level >= 0; level-- {
-		v := e.variance[level]
-		for node := t.first[level]; node < t.first[level+1]; node++ {
-			below := 0.0
-			for child, high := t.children(level, node); child < high; child++ {
-				below += x[child]
-			}
-			x[node] = (x[node]*e.below[node] + below*v) / (v + e.below[node])
-		}
-	}
-	e.share(x[:t.first[1]], e.up[:t.first[1]], float64(people), e.top)
-	for level := range t.Levels() - 1 {
-		for node := t.first[level]; node < t.first[level+1]; node++ {
-			low, high := t.children(level, node)
-			e.share(x[low:high], e.up[low:high], x[node], e.below[node])
-		}
-	}
-	return x[t.first[t.Levels()-1]:], nil
-}
-
-// share moves siblings so that they add up to sum, each in proportion to its variance.
-func (e *Estimator) share(x, variance []float64, sum, all float64) {
-	for _, y := range x {
-		sum -= y
-	}
-	for i, v := range variance {
-		x[i] += v / all * sum
-	}
+	return x[e.tree.first[e.tree.Levels()-1]:], nil
 }
 
 // Variance is that of the sum of the estimated bins from low up to, not including, high.

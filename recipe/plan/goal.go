@@ -105,6 +105,9 @@ func (g *Goal) Validate() error {
 	case g.MinBatch != 0 && (g.MinBatch < recipe.MinBatchFloor || g.MinBatch > g.People):
 		return wrong("a least batch of %d, want %d to the %d people who are expected", g.MinBatch, recipe.MinBatchFloor, g.People)
 	}
+	if q, ok := g.Query.(interface{ Unplanned() string }); ok {
+		return wrong("%s", q.Unplanned())
+	}
 	switch g.Randomizer {
 	case "", Servers:
 	case Noisy:

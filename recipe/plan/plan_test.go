@@ -210,8 +210,33 @@ func TestRecipe(t *testing.T) {
 func TestRanks(t *testing.T) {
 	q := recipe.Quantiles{Max: 99, Width: 1, Branching: 5}
 	p := mustMake(t, Goal{Query: q, People: 20000, Epsilon: 1})
-	if want := 1.959964 * math.Sqrt(2*p.Variance.Float()*q.RankVariance()); math.Abs(p.Error.Each/want-1) > 1e-6 || q.RankVariance() < 1.5 {
+	if want := 1.959964 * math.Sqrt(2*p.Variance.Float()*q.FitVariance()); math.Abs(p.Error.Each/want-1) > 1e-6 || q.FitVariance() < 1.5 {
 		t.Errorf("ranks within %v, want %v", p.Error.Each, want)
+	}
+}
+
+// TestTables: an error of a table is that of a place times what the fit makes of it.
+func TestTables(t *testing.T) {
+	made, err := recipe.ParseQuery("hierarchy:a(b,c),d(e,f)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := recipe.WithChunk(made).(recipe.Hierarchy)
+	p := mustMake(t, Goal{Query: q, People: 20000, Epsilon: 1})
+	if want := 1.959964 * math.Sqrt(2*p.Variance.Float()*q.FitVariance()); math.Abs(p.Error.Each/want-1) > 1e-6 || q.FitVariance() > .9 {
+		t.Errorf("counts within %v, want %v", p.Error.Each, want)
+	}
+	if _, err := p.Recipe(account.Options{Name: "Tables", Leader: "https://leader.example/", Helper: "https://helper.example/"}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestUnplanned: no error of a cell is passed off as that of what is made of all.
+func TestUnplanned(t *testing.T) {
+	for _, q := range []recipe.Query{recipe.Distinct{Keyed: recipe.Keyed{Width: 100}}, recipe.Norm{Keyed: recipe.Keyed{Width: 100}}} {
+		if _, err := Make(Goal{Query: q, People: 20000, Epsilon: 1}); !errors.Is(err, ErrGoal) || !strings.Contains(err.Error(), "recipe show") {
+			t.Errorf("%v", err)
+		}
 	}
 }
 

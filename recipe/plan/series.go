@@ -67,12 +67,12 @@ func (p *Plan) correlate() (err error) {
 }
 
 // ofMean is how much of a draw's variance is in the number that the accuracy is about: all
-// of it, or what a rank has of it where ranks are asked for, or the sum of a group; of correlated noise, what is
-// left of that in the mean of all batches.
+// of it, or what a fit to all sums has of it where ranks or tables are asked for, or the sum of a
+// group; of correlated noise, what is left of that in the mean of all batches.
 func (p *Plan) ofMean() float64 {
 	part := 1.0
-	if q, ok := p.Goal.Query.(interface{ RankVariance() float64 }); ok {
-		part = q.RankVariance()
+	if q, ok := p.Goal.Query.(interface{ FitVariance() float64 }); ok {
+		part = q.FitVariance()
 	}
 	if q, ok := p.Goal.Query.(grouped); ok {
 		part = q.SumVariance()
