@@ -179,6 +179,10 @@ func configurationOf(role Role) configuration {
 		return &Witness{}
 	case AttesterRole:
 		return &Attester{}
+	case HopRole:
+		return &Hop{}
+	case AnalyzerRole:
+		return &Analyzer{}
 	}
 	return &Gateway{}
 }

@@ -10,19 +10,27 @@ import (
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/client/contribute"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/signed"
 )
 
 // VerifyManifest holds a manifest against a recipe and the anchors, as a device does at a
 // time; before the manifest begins, as if it had begun. It fails as [client.NewManifests]
-// and client.Manifests.Manifest do.
+// and client.Manifests.Manifest do, and for a recipe without proofs as those of package
+// contribute.
 func VerifyManifest(ctx context.Context, m *ohttp.Manifest, r *recipe.Recipe, anchors *signed.Anchors, now time.Time) error {
 	if now.Before(m.NotBefore) {
 		now = m.NotBefore
 	}
-	source, err := client.NewManifests(client.ManifestsOptions{Recipe: r, Anchors: anchors, Source: ohttp.Pin(m),
-		Memory: client.Forgetful(), Now: func() time.Time { return now }})
+	clock := func() time.Time { return now }
+	var source ohttp.Source
+	var err error
+	if r.Path.Proofs() {
+		source, err = client.NewManifests(client.ManifestsOptions{Recipe: r, Anchors: anchors, Source: ohttp.Pin(m), Memory: client.Forgetful(), Now: clock})
+	} else if err = r.CheckAnchors(anchors); err == nil {
+		source, err = contribute.NewManifests(contribute.ManifestsOptions{Recipe: r, Source: ohttp.Pin(m), Now: clock})
+	}
 	if err != nil {
 		return err
 	}
@@ -103,7 +111,11 @@ func (c *Checked) checkSignatures(anchors *signed.Anchors, recipes []*recipe.Rec
 	if len(c.Faults) > 0 {
 		return
 	}
-	if c.Found += "; leader, helper and gateway have signed it, whom the anchors name"; len(verified) > 0 {
+	who := "leader, helper and gateway have signed it, whom"
+	if m.Deployment == ([32]byte{}) {
+		who = "the gateway has signed it, whom"
+	}
+	if c.Found += "; " + who + " the anchors name"; len(verified) > 0 {
 		c.Found += ", as devices verify it for " + strings.Join(verified, ", ")
 	} else {
 		c.Found += "; whether they are a recipe's, that recipe tells: name its file too"
@@ -117,7 +129,11 @@ func (c *Checked) checkRoots(m *ohttp.Manifest, anchors *signed.Anchors) {
 		by[s.Role] = s
 	}
 	found := make(map[signed.Role]signed.Anchor)
-	for _, role := range []signed.Role{signed.Leader, signed.Helper, signed.Gateway} {
+	roles := []signed.Role{signed.Leader, signed.Helper, signed.Gateway}
+	if m.Deployment == ([32]byte{}) && len(m.Signatures) > 0 {
+		roles = roles[2:] // for recipes without proofs
+	}
+	for _, role := range roles {
 		s, is := by[role]
 		if !is {
 			c.fault(fmt.Errorf("the %v has not signed", role))

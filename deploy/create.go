@@ -100,10 +100,8 @@ func CreateFor(dir string, r *recipe.Recipe, a *Addresses, owners *Owners) error
 	if (owners != nil) != (r.ServerKeys != nil) {
 		return errors.New("deploy: keys of owners go with a recipe that names them")
 	}
-	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
-		return fmt.Errorf("%w: %s", ErrNotEmpty, dir)
-	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %w", ErrDirectory, err)
+	if err := empty(dir); err != nil {
+		return err
 	}
 	w := &newFiles{dir: dir, dirs: []newDir{{"", 0o700}, {secretsDir, 0o700}}}
 	if r.Tokens != nil {
@@ -157,6 +155,16 @@ func CreateFor(dir string, r *recipe.Recipe, a *Addresses, owners *Owners) error
 	}
 	if err != nil {
 		return fmt.Errorf("deploy: %w", err)
+	}
+	return nil
+}
+
+// empty says whether a new deployment may be made in a directory.
+func empty(dir string) error {
+	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+		return fmt.Errorf("%w: %s", ErrNotEmpty, dir)
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", ErrDirectory, err)
 	}
 	return nil
 }

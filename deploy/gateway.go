@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -107,14 +108,38 @@ type GatewayRelay struct {
 	OpenedPerKey int `toml:"opened_per_key"`
 }
 
-// A GatewayTarget is a leader that uploads may go to.
+// A GatewayTarget is a leader, a hop or an analyzer that uploads may go to.
 type GatewayTarget struct {
-	// URL is the base URL by which recipes and manifests name the leader. Required.
+	// URL is the base URL by which recipes and manifests name the target. Required.
 	URL string `toml:"url"`
 	// Via is the base URL under which the gateway reaches it. Default url.
 	Via string `toml:"via"`
 	// Token is a bearer token for uploads. Optional.
 	Token service.Secret `toml:"token"`
+	// Takes is "reports" for a leader, and "contributions" for hop 1 or the analyzer of a
+	// recipe without proofs. Default "reports".
+	Takes string `toml:"takes"`
+}
+
+// What targets may take.
+const (
+	takesReports       = "reports"
+	takesContributions = "contributions"
+)
+
+// protocol is what the gateway must know of uploads, by what its targets take.
+func (c *Gateway) protocol() gateway.Protocol {
+	takes := make(map[string]bool)
+	for _, t := range c.Targets {
+		takes[cmp.Or(t.Takes, takesReports)] = true
+	}
+	switch {
+	case !takes[takesContributions]:
+		return uploads.DAP{} // without targets it is the agreement's leader
+	case !takes[takesReports]:
+		return uploads.Contributions{}
+	}
+	return uploads.Both{}
 }
 
 // GatewayLimits are the ones of gateway.Limits, as a file has them.
@@ -199,6 +224,7 @@ func (c *Gateway) Validate() error {
 		f.Add(fmt.Sprintf("targets[%d].url: ", i), err)
 		f.If(named[t.URL], "targets[%d].url: %s stands twice", i, t.URL)
 		named[t.URL] = true
+		f.If(!slices.Contains([]string{"", takesReports, takesContributions}, t.Takes), "targets[%d].takes: %q, want %q or %q", i, t.Takes, takesReports, takesContributions)
 		if via := cmp.Or(t.Via, t.URL); err == nil || t.Via != "" {
 			f.Add(fmt.Sprintf("targets[%d].via: ", i), endpoint.CheckPeer(via))
 		}
@@ -393,6 +419,7 @@ func (c *Gateway) Parts(log *slog.Logger, open Listeners) []service.Part {
 		}
 		return g.Levels(), true
 	})
+	observe := gatewayObserver(metrics, c.protocol())
 	public := service.Server{
 		Name: "gateway public listener", Listen: c.Public, Log: log, Open: open.Public,
 		Handler: service.Measure(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -421,7 +448,7 @@ func (c *Gateway) Parts(log *slog.Logger, open Listeners) []service.Part {
 	}
 	return []service.Part{
 		{Name: "gateway", Run: func(ctx context.Context, ready func()) error {
-			o, err := c.open(log, gatewayObserver(metrics))
+			o, err := c.open(log, observe)
 			if err != nil {
 				return err
 			}
@@ -484,7 +511,7 @@ func (c *Gateway) open(log *slog.Logger, observe gateway.Observer) (*openedGatew
 	if err != nil {
 		return nil, err
 	}
-	o.FS, o.Record, o.Protocol, o.Log, o.Observe, o.Known = f.data, f.record, uploads.DAP{}, log, observe, service.Known
+	o.FS, o.Record, o.Protocol, o.Log, o.Observe, o.Known = f.data, f.record, c.protocol(), log, observe, service.Known
 	opened := &openedGateway{fixed: o.Keys[len(o.Keys)-len(c.Keys):], files: f}
 	if opened.gateway, err = gateway.New(o); err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -512,11 +539,11 @@ func readiness(l gateway.Levels) service.Readiness {
 }
 
 // gatewayObserver registers what a gateway counts, and returns what feeds it.
-func gatewayObserver(m *service.Metrics) gateway.Observer {
+func gatewayObserver(m *service.Metrics, protocol gateway.Protocol) gateway.Observer {
 	refused := m.Counter("starling_gateway_refused_total", "Requests that were refused, or answered as all others and dropped.",
 		service.Label{Name: "reason", Values: gateway.Refusals()})
 	outcomes := m.Counter("starling_gateway_uploads_total", "Acknowledged uploads by what became of them.",
-		service.Label{Name: "outcome", Values: gateway.Outcomes(uploads.DAP{})})
+		service.Label{Name: "outcome", Values: gateway.Outcomes(protocol)})
 	admitted := m.Counter("starling_gateway_admission_total", "Requests for tasks that ask for tokens: a device's first of a round, one that came again, one without a token that holds.",
 		service.Label{Name: "outcome", Values: gateway.Admissions()})
 	return gateway.Observer{

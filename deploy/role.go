@@ -20,6 +20,8 @@ const (
 	LogRole       Role = "log"
 	WitnessRole   Role = "witness"
 	AttesterRole  Role = "attester"
+	HopRole       Role = "hop"
+	AnalyzerRole  Role = "analyzer"
 )
 
 // Roles are those that invite each other into a deployment, in the order in which a
@@ -27,8 +29,9 @@ const (
 var Roles = []Role{RelayRole, GatewayRole, LeaderRole, HelperRole, CollectorRole}
 
 // AllRoles are those that have a configuration file: a log and its witnesses are invited by
-// nobody, and serve more than one deployment, and an attester is named by recipes.
-var AllRoles = append(slices.Clone(Roles), LogRole, WitnessRole, AttesterRole)
+// nobody, and serve more than one deployment; an attester, hops and an analyzer are named by
+// recipes.
+var AllRoles = append(slices.Clone(Roles), LogRole, WitnessRole, AttesterRole, HopRole, AnalyzerRole)
 
 // A RoleError is the configuration of one party given to another.
 type RoleError struct {

@@ -202,18 +202,19 @@ func anchor(name, base string, root *signed.PrivateKey) (signed.Anchor, error) {
 	return signed.Anchor{Name: name, Domain: u.Hostname(), Key: root.Public(), Owner: "the lab's " + name}, nil
 }
 
-// owner adds a root key, an online key and the word of the one for the other.
-func (w *newFiles) owner(name string, root *signed.PrivateKey, now time.Time) error {
+// owner adds a root key, an online key and the word of the one for the other, and returns
+// who signs with these.
+func (w *newFiles) owner(name string, root *signed.PrivateKey, now time.Time) (*signed.Signer, error) {
 	online := signed.Generate()
 	from := now.UTC().Truncate(time.Second).Add(-time.Hour)
 	d, err := signed.Delegate(root, online.Public(), from, from.Add(signed.MaxOnline))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	w.secret(name+".root", root.Marshal())
 	w.secret(name+".online", online.Marshal())
 	w.add(filepath.Join(secretsDir, name+".online.delegation"), 0o644, d.MarshalFile())
-	return nil
+	return signed.NewSigner(online, d)
 }
 
 // owners adds the keys of the deployment's owners, and the anchors that devices hold the
@@ -228,7 +229,8 @@ func (w *newFiles) owners(r *recipe.Recipe, o *Owners) error {
 	add := func(name, base string, root *signed.PrivateKey) error {
 		a, err := anchor(name, base, root)
 		anchors = append(anchors, a)
-		return errors.Join(err, w.owner(name, root, now))
+		_, err2 := w.owner(name, root, now)
+		return errors.Join(err, err2)
 	}
 	err := errors.Join(add("leader", path.Leader, o.Leader), add("helper", path.Helper, o.Helper))
 	if r.Relay != nil {

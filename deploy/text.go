@@ -29,7 +29,8 @@ type settings struct {
 	Lab     bool
 	Gateway string        // URL, in a lab's relay
 	Log     string        // URL, in a lab's relay whose devices follow a log
-	Leader  string        // URL, in a lab's gateway
+	Leader  string        // URL of the target, in a lab's gateway
+	Takes   string        // what the target takes, in a lab's gateway, if no reports
 	Window  time.Duration // of a lab's gateway
 	Tokens  bool          // a lab's gateway gives some out
 	Logs    []string      // public keys, in a witness's
@@ -151,7 +152,7 @@ const gatewayText = headText + `data = "gateway"
 {{if .Tokens}}epochs = "epochs"
 admission = "epochs" # keys for tokens that let devices into rounds
 {{else}}keys = [{ file = "secrets/gateway.hpke" }]
-{{end}}targets = [{ url = "{{.Leader}}" }]
+{{end}}targets = [{ url = "{{.Leader}}"{{with .Takes}}, takes = "{{.}}", token = "secrets/gateway.token"{{end}} }]
 {{end}}{{if .Lab}}# Uploads that come between two ticks are kept, answered at the next tick and then passed on together. A lab is in a
 # hurry; in earnest take a second or more.
 window = "{{.Window}}"

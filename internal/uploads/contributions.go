@@ -131,7 +131,7 @@ func (Both) Reasons() []string { return DAP{}.Reasons() }
 // Final is the same in both.
 func (Both) Final(status int, answer []byte) bool { return DAP{}.Final(status, answer) }
 
-// Unknown says whether an error answer says so in either protocol.
-func (Both) Unknown(status int, answer []byte) bool {
-	return DAP{}.Unknown(status, answer) || Contributions{}.Unknown(status, answer)
-}
+// Unknown is any answer that nothing is there. A leader that is sent a contribution, or hop 1
+// a report, has no word of its protocol for that; and anybody may send either to both, so that
+// what never was taken must not be held without bound.
+func (Both) Unknown(status int, _ []byte) bool { return status == http.StatusNotFound }
