@@ -22,7 +22,7 @@ type Analyzer struct {
 	// Local is where the operator looks. Required.
 	Local Local `toml:"local"`
 	// Data is the directory of keys, of rounds that are not done and of results; made where
-	// it is missing. What is put back from a backup of it may have keys that were destroyed.
+	// it is missing. It is in no backup: a copy may have keys that were destroyed.
 	// Required, and used by one process at a time.
 	Data service.Path `toml:"data"`
 	// Recipes are the files of those whose messages it reads, all of one path. Required, at
@@ -137,7 +137,7 @@ func (c *Analyzer) Parts(log *slog.Logger, open Listeners) []service.Part {
 // tallies are recipes by their id.
 type tallies map[[32]byte]*mixed
 
-// tally makes the result of a round, a [recipe.Outcome]. What is wrong with its messages is a
+// tally makes the result of a round, a [recipe.Outcome]. Messages that are wrong are a
 // result too: they stay as they are, however often the analyzer asks.
 func (t tallies) tally(ctx context.Context, b *analyzer.Batch) ([]byte, error) {
 	m := t[b.Recipe]

@@ -121,7 +121,7 @@ type GatewayTarget struct {
 	Takes string `toml:"takes"`
 }
 
-// What targets may take.
+// The kinds that targets may take.
 const (
 	takesReports       = "reports"
 	takesContributions = "contributions"

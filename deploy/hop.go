@@ -97,15 +97,14 @@ func (c *Hop) options(log *slog.Logger) (hop.Options, error) {
 		return o, f.All()
 	}
 	for i, s := range c.Shuffles {
+		token, err := s.NextToken.Text()
+		f.Add(fmt.Sprintf("shuffles[%d].next_token: ", i), err)
 		m, err := mix(s.Recipe, c.Number-1, o.Signer.Root())
 		if err != nil {
 			f.Add(fmt.Sprintf("shuffles[%d].recipe: ", i), err)
 			continue
 		}
-		next := hop.Next{URL: m.parties[c.Number].URL}
-		next.Token, err = s.NextToken.Text()
-		f.Add(fmt.Sprintf("shuffles[%d].next_token: ", i), err)
-		o.Shuffles = append(o.Shuffles, hop.Shuffle{Shuffle: *m.Shuffle, Next: next})
+		o.Shuffles = append(o.Shuffles, hop.Shuffle{Shuffle: *m.Shuffle, Next: hop.Next{URL: m.parties[c.Number].URL, Token: token}})
 	}
 	if all := f.All(); all != nil {
 		return o, all

@@ -292,8 +292,10 @@ func TestServeExamples(t *testing.T) {
 		command *command
 		load    func(path string) error
 	}{
-		"relay":   {relayExample, serveRelay(), func(path string) error { _, err := deploy.LoadRelay(path); return err }},
-		"gateway": {gatewayExample, serveGateway(), func(path string) error { _, err := deploy.LoadGateway(path); return err }},
+		"relay":    {relayExample, serveRelay(), func(path string) error { _, err := deploy.LoadRelay(path); return err }},
+		"gateway":  {gatewayExample, serveGateway(), func(path string) error { _, err := deploy.LoadGateway(path); return err }},
+		"hop":      {hopExample, serveHop(), func(path string) error { _, err := deploy.LoadHop(path); return err }},
+		"analyzer": {analyzerExample, serveAnalyzer(), func(path string) error { _, err := deploy.LoadAnalyzer(path); return err }},
 	} {
 		path := filepath.Join(t.TempDir(), name+".toml")
 		if err := os.WriteFile(path, []byte(c.example), 0o600); err != nil {

@@ -150,6 +150,18 @@ func localAddress(path string) (service.Address, error) {
 			return "", err
 		}
 		return c.Local.Address, nil
+	case deploy.HopRole:
+		c, err := deploy.LoadHop(path)
+		if err != nil {
+			return "", err
+		}
+		return c.Local.Address, nil
+	case deploy.AnalyzerRole:
+		c, err := deploy.LoadAnalyzer(path)
+		if err != nil {
+			return "", err
+		}
+		return c.Local.Address, nil
 	}
 	role := dap.RoleLeader
 	if filepath.Base(path) == deploy.HelperFile {

@@ -17,8 +17,8 @@ import (
 func serveCommand() *command {
 	return &command{
 		name:  "serve",
-		short: "Run a leader, a helper, a relay, a gateway, a transparency log or a witness until SIGTERM",
-		sub:   []*command{serveRole(dap.RoleLeader), serveRole(dap.RoleHelper), serveRelay(), serveGateway(), serveLog(), serveWitness(), serveAttester()},
+		short: "Run a leader, a helper, a relay, a gateway, a transparency log, a witness, a hop or an analyzer until SIGTERM",
+		sub:   []*command{serveRole(dap.RoleLeader), serveRole(dap.RoleHelper), serveRelay(), serveGateway(), serveLog(), serveWitness(), serveAttester(), serveHop(), serveAnalyzer()},
 	}
 }
 

@@ -20,14 +20,14 @@ import (
 	"github.com/starling-agg/starling/recipe"
 )
 
-// An outer is a relay or a collector, as status and doctor look at it.
+// An outer is a party that is no aggregator and no gateway, as status and doctor look at it.
 type outer struct {
 	kind, path string
 	status     func(context.Context) (any, func(io.Writer), error)
 	examine    func(context.Context) []finding
 }
 
-// loadOuter takes the configurations of relays and collectors out of the arguments.
+// loadOuter takes the configurations of such parties out of the arguments.
 func loadOuter(command string, args []string) (all []outer, rest []string, err error) {
 	for _, path := range args {
 		role, err := roleOf(command, path)
@@ -60,6 +60,18 @@ func loadOuter(command string, args []string) (all []outer, rest []string, err e
 				return nil, nil, ofInput(err, "starling serve attester --help shows a configuration to begin with")
 			}
 			o = outerAttester(path, c)
+		case deploy.HopRole:
+			c, err := deploy.LoadHop(path)
+			if err != nil {
+				return nil, nil, ofInput(err, "starling serve hop --help shows a configuration to begin with")
+			}
+			o = outerHop(path, c)
+		case deploy.AnalyzerRole:
+			c, err := deploy.LoadAnalyzer(path)
+			if err != nil {
+				return nil, nil, ofInput(err, "starling serve analyzer --help shows a configuration to begin with")
+			}
+			o = outerAnalyzer(path, c)
 		case deploy.CollectorRole:
 			c, err := deploy.LoadCollector(path)
 			if err != nil {
