@@ -25,6 +25,9 @@ type Mixers struct {
 	Analyzer Listeners
 	// Roots are those of the hops, the analyzer, and the gateway.
 	Roots []*signed.PrivateKey
+	// Ahead is for how many rounds after the present one hops and analyzer have keys; 0 is
+	// their default.
+	Ahead int
 }
 
 // LoopbackMixers opens free ports, and makes keys.
@@ -120,7 +123,7 @@ func (w *newFiles) mixers(r *recipe.Recipe, m *Mixers, front *Front, now time.Ti
 		w.token(from + ".token")
 	}
 	for i, p := range parties {
-		s := mixerSettings{Name: string(AnalyzerRole), Number: i + 1, From: from, Recipe: RecipeFile, Listen: at[i].Public.Addr().String(), Local: at[i].Local.Addr().String()}
+		s := mixerSettings{Name: string(AnalyzerRole), Number: i + 1, From: from, Ahead: m.Ahead, Recipe: RecipeFile, Listen: at[i].Public.Addr().String(), Local: at[i].Local.Addr().String()}
 		file, text := AnalyzerFile, analyzerText
 		if i < len(parties)-1 {
 			s.Name = fmt.Sprintf("hop-%d", i+1)
@@ -202,6 +205,7 @@ type mixerSettings struct {
 	From          string // who comes, by the name of its token; empty: anybody
 	Recipe        string
 	Listen, Local string
+	Ahead         int
 }
 
 // mixerText is what both have in common.
@@ -209,6 +213,7 @@ const mixerText = `data = "{{.Name}}" # in no backup: what is put back may have 
 key = "secrets/{{.Name}}.online"
 delegation = "secrets/{{.Name}}.online.delegation" # by secrets/{{.Name}}.root, which belongs offline
 {{with .From}}tokens = ["secrets/{{.}}.token"] # of who brings something
+{{end}}{{with .Ahead}}ahead = {{.}} # a lab's devices choose a round that leaves them time enough; in earnest leave it out
 {{end}}`
 
 const mixerListenersText = `

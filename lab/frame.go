@@ -230,8 +230,18 @@ type act struct {
 	do   func(context.Context) error
 }
 
-// run starts the servers, plays the acts and stops the servers.
-func (f *frame) run(ctx context.Context, pose poser, acts ...act) (err error) {
+// A starter writes a deployment and starts its parties. The returned context ends when one of
+// them fails, with that as its cause; stop stops them in order.
+type starter func(context.Context) (stop func() error, work context.Context, err error)
+
+// run starts leader and helper, and all that goes with them, plays the acts and stops the
+// servers.
+func (f *frame) run(ctx context.Context, pose poser, acts ...act) error {
+	return f.through(ctx, func(ctx context.Context) (func() error, context.Context, error) { return f.start(ctx, pose) }, acts...)
+}
+
+// through starts parties, plays the acts and stops the parties.
+func (f *frame) through(ctx context.Context, start starter, acts ...act) (err error) {
 	f.dir = f.o.Keep
 	if stopped := ctx; f.dir != "" && vacant(f.dir) {
 		defer func() { // half of a deployment is no use, and would be in the way of the next
@@ -256,7 +266,7 @@ func (f *frame) run(ctx context.Context, pose poser, acts ...act) (err error) {
 	f.http = &http.Client{Transport: transport, Timeout: time.Minute}
 
 	var stop func() error
-	if err := f.step(starting, func() (err error) { stop, ctx, err = f.start(ctx, pose); return err }); err != nil {
+	if err := f.step(starting, func() (err error) { stop, ctx, err = start(ctx); return err }); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
@@ -285,8 +295,7 @@ func (f *frame) step(name string, do func() error) error {
 	return err
 }
 
-// start writes the deployment and starts leader and helper. The returned context ends
-// when either of them fails, with that as its cause; stop stops them in order.
+// start writes the deployment and starts leader and helper, as a [starter].
 func (f *frame) start(ctx context.Context, pose poser) (stop func() error, _ context.Context, err error) {
 	addresses, err := deploy.Loopback()
 	if err != nil {
@@ -379,39 +388,14 @@ func (f *frame) start(ctx context.Context, pose poser) (stop func() error, _ con
 		}
 	}
 
-	// The servers outlive the caller's context by as long as it takes to stop them in
-	// order.
-	servers, stopServers := context.WithCancel(context.WithoutCancel(ctx))
-	work, fail := context.WithCancelCause(ctx)
-	up, done := make(chan struct{}), make(chan error, 1)
-	go func() {
-		err := service.Run(servers, 0, func() { close(up) }, parts...)
-		if err != nil {
-			fail(fmt.Errorf("a server failed: %w", err))
-		}
-		done <- err
-	}()
-	stop = func() error {
-		f.http.CloseIdleConnections()
-		stopServers()
-		err := <-done
-		fail(context.Canceled)
+	stop, work, err := f.serve(ctx, parts, func() error {
 		if f.counting != nil {
-			err = errors.Join(err, f.counting.close())
+			return errors.Join(f.counting.close(), closeLog())
 		}
-		return errors.Join(err, closeLog())
-	}
-	select {
-	case <-up:
-	case err := <-done:
-		stopServers()
-		if ctx.Err() != nil {
-			err = context.Cause(ctx) // it was stopped; what that interrupted says no more
-		}
-		return nil, ctx, errors.Join(err, closeLog())
-	case <-ctx.Done():
-		stop()
-		return nil, ctx, context.Cause(ctx)
+		return closeLog()
+	})
+	if err != nil {
+		return nil, ctx, err
 	}
 	if f.anchors, err = deploy.ReadAnchors(filepath.Join(f.dir, deploy.AnchorsFile)); err != nil {
 		return nil, ctx, errors.Join(err, stop())
@@ -436,6 +420,42 @@ func (f *frame) start(ctx context.Context, pose poser) (stop func() error, _ con
 		f.certified = certifiedWords(n, f.client.Guarantee().Loss)
 	}
 	return stop, work, nil
+}
+
+// serve runs parties; ended is called when they have ended. It is the end of a [starter].
+func (f *frame) serve(ctx context.Context, parts []service.Part, ended func() error) (stop func() error, _ context.Context, err error) {
+	// The servers outlive the caller's context by as long as it takes to stop them in
+	// order.
+	servers, stopServers := context.WithCancel(context.WithoutCancel(ctx))
+	work, fail := context.WithCancelCause(ctx)
+	up, done := make(chan struct{}), make(chan error, 1)
+	go func() {
+		err := service.Run(servers, 0, func() { close(up) }, parts...)
+		if err != nil {
+			fail(fmt.Errorf("a server failed: %w", err))
+		}
+		done <- err
+	}()
+	stop = func() error {
+		f.http.CloseIdleConnections()
+		stopServers()
+		err := <-done
+		fail(context.Canceled)
+		return errors.Join(err, ended())
+	}
+	select {
+	case <-up:
+		return stop, work, nil
+	case err := <-done:
+		stopServers()
+		if ctx.Err() != nil {
+			err = context.Cause(ctx) // it was stopped; what that interrupted says no more
+		}
+		return nil, ctx, errors.Join(err, ended())
+	case <-ctx.Done():
+		stop()
+		return nil, ctx, context.Cause(ctx)
+	}
 }
 
 // clientOptions are those of every device. One of a lab whose recipe counts devices has

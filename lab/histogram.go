@@ -32,7 +32,7 @@ type Options struct {
 	// Sampling is the probability of reporting, over all devices. Default 1/10.
 	Sampling recipe.Rational
 	// Recipe is what is asked: [Visits], the default, [Health], [Groups], [Quantiles],
-	// or, of a population, [Needles].
+	// or, of a population, [Needles]. [Cloak] goes with Population alone, by default 2,000.
 	Recipe string
 	// Rounds is how many collections are taken of the same population, all within Epsilon
 	// together. Default 1.
@@ -65,12 +65,18 @@ func (o Options) WithDefaults() Options {
 	if o.Credentials && o.Precision == 0 {
 		o.Precision = time.Second
 	}
+	if o.Recipe == Cloak {
+		o = o.withCloakDefaults()
+	}
 	o.Frame = o.Frame.withDefaults("1")
 	if o.Rows == 0 {
 		o.Rows = randhie.Rows
 	}
 	if o.Recipe == "" {
 		o.Recipe = Visits
+	}
+	if o.Recipe == Cloak {
+		return o
 	}
 	if o.Population == 0 {
 		if o.Sampling == (recipe.Rational{}) && o.Recipe != Needles && o.Rounds == 0 && !o.KnownSample {
@@ -96,8 +102,10 @@ func (o Options) Validate() error {
 	o = o.WithDefaults()
 	switch o.Recipe {
 	case Visits, Needles, Health, Groups, Quantiles:
+	case Cloak:
+		return errors.Join(o.validateCloak(), o.Frame.validate())
 	default:
-		return fmt.Errorf("lab: no recipe %q; want %s, %s, %s, %s or %s", o.Recipe, Visits, Health, Groups, Quantiles, Needles)
+		return fmt.Errorf("lab: no recipe %q; want %s, %s, %s, %s, %s or %s", o.Recipe, Visits, Health, Groups, Quantiles, Needles, Cloak)
 	}
 	if o.Population != 0 {
 		if err := o.validatePopulation(); err != nil {
@@ -154,6 +162,9 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	visits, err := randhie.Visits()
 	if err != nil {
 		return nil, err
+	}
+	if o.Recipe == Cloak {
+		return runCloak(ctx, o, visits)
 	}
 	visits = visits[:o.Rows]
 	h := &histogram{o: o, found: &Report{}, value: func(bucket int) client.Value { return client.Bucket(uint32(bucket)) }, query: visitsRecipe}

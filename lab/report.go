@@ -64,13 +64,17 @@ type Report struct {
 	Picture string `json:"picture"`
 
 	*Sampled // nil without a population
+	*Cloaked // nil where nothing is shuffled
 
 	words chartWords
 }
 
 // chartWords are those of the picture of a lab that asks for something else than visits
 // in buckets.
-type chartWords struct{ title, x, y, answer string }
+type chartWords struct {
+	title, x, y, answer string
+	subtitle            string // in place of the usual one, with answer
+}
 
 // A Sight is what one party saw.
 type Sight struct {
@@ -180,6 +184,8 @@ func (r *Report) Check() error {
 		return fmt.Errorf("lab: %d reports were rejected and %d were malicious", rejected, r.Malicious)
 	case r.Sampled != nil && r.checkSampled() != nil:
 		return r.checkSampled()
+	case r.Cloaked != nil && r.checkCloak() != nil:
+		return r.checkCloak()
 	case !(r.WorstError() <= maxWorstError):
 		return fmt.Errorf("lab: an estimate is %.1f standard errors off; more than %d is no noise", r.WorstError(), maxWorstError)
 	}
@@ -210,6 +216,9 @@ func (r *Report) Chart() *chart.Histogram {
 		h.Title, h.XLabel, h.YLabel = w.title, w.x, w.y
 		h.Subtitle = fmt.Sprintf("RAND Health Insurance Experiment: %s sealed reports of %s proved; no server ever read one",
 			chart.Count(float64(r.Accepted)), w.answer)
+		if w.subtitle != "" {
+			h.Subtitle = w.subtitle
+		}
 	}
 	for _, t := range r.Truth {
 		h.Truth = append(h.Truth, float64(t))
@@ -248,6 +257,7 @@ func (r *Report) WriteText(w io.Writer, width int, plain bool) error {
 	fmt.Fprintf(w, "%s\n%s\n\n", h.Title, wrapped(h.Subtitle, width))
 	r.writeDeciles(w)
 	r.writeGroups(w)
+	r.writeCloak(w, width)
 	if err := h.WriteText(w, width, plain); err != nil {
 		return err
 	}
