@@ -67,7 +67,10 @@ func TestGroupsFigure(t *testing.T) {
 			}
 		}
 		b := noise.(recipe.DiscreteLaplace).Scale.Float()
-		draw := func() int64 { return int64(b*r.ExpFloat64()) - int64(b*r.ExpFloat64()) }
+		draw := func() int64 {
+			plus, minus := int64(b*r.ExpFloat64()), int64(b*r.ExpFloat64())
+			return plus - minus
+		}
 		x := recipe.Recipe{Query: q, Noise: noise}
 		var sum, squares float64
 		for range runs {

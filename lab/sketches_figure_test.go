@@ -294,7 +294,8 @@ func figureDistinct(t *testing.T) {
 		for range runs {
 			sums := make([]int64, c.width)
 			for i := range sums {
-				sums[i] = geometric() - geometric() + geometric() - geometric()
+				a, b, c, d := geometric(), geometric(), geometric(), geometric()
+				sums[i] = a - b + c - d
 			}
 			for range c.keys {
 				sums[r.IntN(c.width)] += 1 + int64(3*r.ExpFloat64())

@@ -56,7 +56,10 @@ func draws(t *testing.T, noise Noise, r *rand.Rand) func() int64 {
 	case DiscreteLaplace:
 		b := n.Scale.Float()
 		geometric := func() int64 { return int64(b * r.ExpFloat64()) }
-		return func() int64 { return geometric() - geometric() }
+		return func() int64 {
+			plus, minus := geometric(), geometric()
+			return plus - minus
+		}
 	case DiscreteGaussian:
 		deviation := math.Sqrt(n.Variance.Float())
 		if deviation > 5 {

@@ -70,7 +70,8 @@ func TestKeyedTables(t *testing.T) {
 				case DiscreteLaplace:
 					b := n.Scale.Float()
 					for range 2 {
-						sums[i] += int64(math.Floor(b*r.ExpFloat64())) - int64(math.Floor(b*r.ExpFloat64()))
+						plus, minus := math.Floor(b*r.ExpFloat64()), math.Floor(b*r.ExpFloat64())
+						sums[i] += int64(plus) - int64(minus)
 					}
 				case DiscreteGaussian:
 					sums[i] += int64(math.Round(n.Spread().Deviation * r.NormFloat64()))

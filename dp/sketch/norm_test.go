@@ -13,7 +13,8 @@ func laplaced(r *rand.Rand, scale float64) int64 {
 		return 0
 	}
 	geometric := func() int64 { return int64(math.Floor(r.ExpFloat64() * scale)) }
-	return geometric() - geometric()
+	plus, minus := geometric(), geometric()
+	return plus - minus
 }
 
 // TestWeights: for all counts of a cell from 0 to 6 and both numbers of draws the mean of the

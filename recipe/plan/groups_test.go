@@ -69,7 +69,10 @@ func TestGroupsError(t *testing.T) {
 		q := recipe.GroupSums{Min: -10, Max: 20, Groups: 4}
 		p := mustMake(t, Goal{Query: q, People: 20000, Epsilon: 1, Confidence: c.confidence})
 		e, b := p.groups(), p.Scale.Float()
-		draw := func() int64 { return int64(b*r.ExpFloat64()) - int64(b*r.ExpFloat64()) }
+		draw := func() int64 {
+			plus, minus := int64(b*r.ExpFloat64()), int64(b*r.ExpFloat64())
+			return plus - minus
+		}
 		x := recipe.Recipe{Query: q, Noise: p.noise()}
 		var in [4]int
 		for range runs {

@@ -353,7 +353,7 @@ func TestTamperedWay(t *testing.T) {
 // a round up for Hold and no longer, and no other round.
 func TestStuck(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
-		"refuses":       func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 403) },
+		"refuses":       func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) },
 		"knows nothing": func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("thank you")) },
 		"has all":       func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(`{"have":1000}`)) },
 		"never has any": func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(`{"have":0}`)) },
