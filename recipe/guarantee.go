@@ -222,7 +222,7 @@ func (r *Recipe) WithoutNoise() *Guarantee {
 		Unit:          unit.Name,
 		PerPerson:     unit.PerPerson,
 		Person:        NoPrivacy,
-		Assumptions:   append(r.on().assumptions(r, 0), r.Conditions()...),
+		Assumptions:   append(r.on().assumptions(r, 0), r.Randomizer.conditions(r)...),
 		Fallbacks:     r.Failures(),
 	}
 }

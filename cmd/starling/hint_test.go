@@ -46,6 +46,8 @@ var mistakes = map[string][]string{
 	"serve log":      {"--check @", "empty", "missing"},
 	"serve witness":  {"--check @", "empty", "missing"},
 	"serve attester": {"--check @", "empty", "missing"},
+	"serve hop":      {"--check @", "empty", "missing"},
+	"serve analyzer": {"--check @", "empty", "missing"},
 	"attester codes": {"--count 3 --out @ --codes x", "--count 3 --out x --codes @", "--count 0 --out x --codes y"},
 	"key issuer":     {"--role leader --keys x --out y @", "--role leader --keys x --out y recipe.starling", "--role x --keys x --out y recipe.starling"},
 	"key admission":  {"--keys x --out y @", "--keys x --out y recipe.starling", "--keys x recipe.starling"},
