@@ -32,10 +32,10 @@ func TestThroughGateway(t *testing.T) {
 		b.place(onion.First).s.ServeHTTP(w, r)
 		came <- struct{}{}
 	}))
-	b.tally = func(x *analyzer.Batch) ([]byte, error) {
+	b.tallyWith(func(x *analyzer.Batch) ([]byte, error) {
 		defer func() { done <- struct{}{} }()
 		return tallyAll(x)
-	}
+	})
 	defer inside.Close()
 	target := inside.URL + "/"
 

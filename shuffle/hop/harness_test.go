@@ -101,8 +101,10 @@ type bench struct {
 	log     *slog.Logger
 	clock   disk.Clock
 	wrap    func(disk.FS) disk.FS // of those that start; nil: none
-	tallies int                   // how often a tally was asked for
-	tally   func(*analyzer.Batch) ([]byte, error)
+
+	tallying sync.Mutex
+	tallies  int // how often a tally was asked for
+	tally    func(*analyzer.Batch) ([]byte, error)
 }
 
 func newBench(t testing.TB, direct bool, seed uint64) *bench {
@@ -175,8 +177,11 @@ func (b *bench) run(p *place) (err error) {
 		p.s, err = analyzer.New(analyzer.Options{Direct: p.role == onion.Direct, Signer: p.signer, Shuffles: []onion.Shuffle{b.s}, FS: p.fs, Tokens: []string{token},
 			Readers: []string{ofCollector}, Failpoints: p.points, Limits: b.limits, Hold: b.hold, Log: b.log, Clock: b.clock,
 			Tally: func(_ context.Context, x *analyzer.Batch) ([]byte, error) {
+				b.tallying.Lock()
 				b.tallies++
-				return b.tally(x)
+				tally := b.tally
+				b.tallying.Unlock()
+				return tally(x)
 			}})
 	}
 	if err != nil {
@@ -409,6 +414,20 @@ func in(t *testing.T, direct bool, f func(t *testing.T, b *bench)) {
 	})
 }
 
+// tallyWith has the analyzer's batches tallied by f from now on.
+func (b *bench) tallyWith(f func(*analyzer.Batch) ([]byte, error)) {
+	b.tallying.Lock()
+	defer b.tallying.Unlock()
+	b.tally = f
+}
+
+// tallied is how often a tally was asked for.
+func (b *bench) tallied() int {
+	b.tallying.Lock()
+	defer b.tallying.Unlock()
+	return b.tallies
+}
+
 // left lists the files of a party but for its state, results and the keys of rounds that are not
 // over.
 func (b *bench) left(p *place, before uint64) (all []string) {
@@ -423,12 +442,26 @@ func (b *bench) left(p *place, before uint64) (all []string) {
 	return all
 }
 
-// inOrder notes the devices whose messages are tallied, in the order in which they come.
-func inOrder(to *[]int) func(*analyzer.Batch) ([]byte, error) {
-	return func(x *analyzer.Batch) ([]byte, error) {
-		for m := range x.Messages {
-			*to = append(*to, int(binary.BigEndian.Uint64(m)>>16))
-		}
-		return tallyAll(x)
+// arrivals are the devices whose messages are tallied, in the order in which they come.
+type arrivals struct {
+	mu      sync.Mutex
+	devices []int
+}
+
+func (a *arrivals) tally(x *analyzer.Batch) ([]byte, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for m := range x.Messages {
+		a.devices = append(a.devices, int(binary.BigEndian.Uint64(m)>>16))
 	}
+	return tallyAll(x)
+}
+
+// take returns those that came since it was asked last.
+func (a *arrivals) take() []int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	devices := a.devices
+	a.devices = nil
+	return devices
 }

@@ -77,8 +77,8 @@ func TestDirect(t *testing.T) {
 		}
 		b.contribute(b.envelopes(n+1, 0, 4)...)
 		b.flushed(n + 1)
-		if b.result(n+1) != nil || b.tallies != 1 {
-			t.Errorf("a result of four contributions, after %d tallies", b.tallies)
+		if b.result(n+1) != nil || b.tallied() != 1 {
+			t.Errorf("a result of four contributions, after %d tallies", b.tallied())
 		}
 		if left := b.left(b.parties[0], n+2); len(left) > 0 {
 			t.Errorf("it keeps %v", left)
@@ -266,10 +266,10 @@ func TestBadOnions(t *testing.T) {
 		b.contribute(e)
 		b.contribute(doubled(t, b, n, k))
 		var told onion.Counts
-		b.tally = func(x *analyzer.Batch) ([]byte, error) {
+		b.tallyWith(func(x *analyzer.Batch) ([]byte, error) {
 			told = x.Counts
 			return tallyAll(x)
-		}
+		})
 		b.flushed(n)
 		want := onion.Counts{Contributions: 10, Messages: 30, DroppedSecond: 3, DoubledSecond: 2, Dropped: 3}
 		if got := b.result(n); got == nil || got.Counts != want || told != want || told.Missing() != 8 || uint64(len(got.Tally)) != 8*got.Counts.Tallied() || len(got.Tally) != 22*8 {

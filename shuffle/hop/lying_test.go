@@ -224,8 +224,8 @@ func TestLyingSecondHop(t *testing.T) {
 				}
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				if (b.result(n) != nil) != (c.word == "") || b.tallies > 1 {
-					t.Errorf("a result: %v, %d tallies", b.result(n) != nil, b.tallies)
+				if (b.result(n) != nil) != (c.word == "") || b.tallied() > 1 {
+					t.Errorf("a result: %v, %d tallies", b.result(n) != nil, b.tallied())
 				}
 			})
 		})

@@ -33,9 +33,10 @@ func TestOutputOrder(t *testing.T) {
 		for d := range 20 {
 			b.contribute(b.envelope(n, d))
 		}
-		var got []int
-		b.tally = inOrder(&got)
+		var came arrivals
+		b.tallyWith(came.tally)
 		b.flushed(n)
+		got := came.take()
 		first, second := hoptest.Order(20, seeded(5)), hoptest.Order(20, seeded(6))
 		for place := range got {
 			if want := int(first[second[place]]); got[place] != want {
@@ -54,12 +55,13 @@ func TestDirectOrder(t *testing.T) {
 	in(t, true, func(t *testing.T, b *bench) {
 		n := b.round()
 		b.contribute(b.envelopes(n, 0, 30)...)
-		var got, again []int
-		b.tally = func(x *analyzer.Batch) ([]byte, error) {
-			inOrder(&again)(x)
-			return inOrder(&got)(x)
-		}
+		var first, second arrivals
+		b.tallyWith(func(x *analyzer.Batch) ([]byte, error) {
+			second.tally(x)
+			return first.tally(x)
+		})
 		b.flushed(n)
+		got, again := first.take(), second.take()
 		b.holdDevices(n, upTo(30)...)
 		if slices.IsSorted(got) || len(slices.Compact(slices.Clone(got))) != 30 || !slices.Equal(got, again) {
 			t.Errorf("%v, then %v", got, again)
@@ -95,14 +97,14 @@ func TestArrivalLeavesNoTrace(t *testing.T) {
 			b.random = map[onion.Role]io.Reader{known: seeded(8)}
 			b.mustRun()
 			defer b.stopAll()
-			var got []int
-			b.tally = inOrder(&got)
+			var came arrivals
+			b.tallyWith(came.tally)
 			replay := seeded(8)
 			for range rounds {
 				round := b.round()
 				b.contribute(b.envelopes(round, 0, n)...)
-				got = nil
 				b.flushed(round)
+				got := came.take()
 				if len(got) != n {
 					t.Fatalf("%d messages", len(got))
 				}
