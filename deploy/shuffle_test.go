@@ -60,7 +60,7 @@ func newMixedWorld(t *testing.T, direct bool, o account.Options) *mixedWorld {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.front.Close)
-	o.Name, o.TimePrecision, o.RoundUnits, o.Grace = "Test", 1, 2, time.Second
+	o.Name, o.TimePrecision, o.RoundUnits, o.Grace = "Test", 1, 4, time.Second
 	o.Relay = &recipe.Relay{URL: w.front.RelayURL(), Gateway: w.front.GatewayURL()}
 	o.Path = w.mixers.Path(true)
 	if w.recipe, err = account.New(o); err != nil {
@@ -262,7 +262,7 @@ func (w *mixedWorld) result(round uint64) (*onion.Result, recipe.Outcome) {
 // until waits for something that follows the flush of a round.
 func (w *mixedWorld) until(what string, round uint64, is func() bool) {
 	w.t.Helper()
-	for late := time.After(time.Until(w.s.Flush(round)) + 15*time.Second); !is(); {
+	for late := time.After(time.Until(w.s.Flush(round)) + time.Minute); !is(); {
 		select {
 		case <-late:
 			w.t.Fatal("it is not so that ", what)
