@@ -23,6 +23,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/store/storetest"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/correlated"
+	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/releases"
 	"github.com/starling-agg/starling/vdaf"
 )
@@ -43,12 +44,64 @@ type helper struct {
 
 func newHelper(t *testing.T) *helper {
 	t.Helper()
-	s := pgtest.New(t)
-	h := &helper{t: t, a: open(t, s), b: open(t, s), task: storetest.Task(t, dap.TimeInterval, 1), schema: s}
+	return newHelperIn(t, pgtest.New(t), func(*postgres.Options) {})
+}
+
+// newHelperIn has a's options changed, in a schema.
+func newHelperIn(t *testing.T, s *pgtest.Schema, with func(*postgres.Options)) *helper {
+	t.Helper()
+	h := &helper{t: t, a: openWith(t, s, with), b: open(t, s), task: storetest.Task(t, dap.TimeInterval, 1), schema: s, owner: connect(t, s, s.Owner)}
 	is(t, h.a.PutTask(t.Context(), h.task), nil)
 	is(t, h.b.PutTask(t.Context(), h.task), nil)
-	h.owner = connect(t, s, s.Owner)
 	return h
+}
+
+// newFailing has failpoints of a's.
+func newFailing(t *testing.T) (*helper, *disk.Failpoints) {
+	t.Helper()
+	fail := new(disk.Failpoints)
+	return newHelperIn(t, pgtest.New(t), func(o *postgres.Options) { o.Database.Failpoints, o.Database.Prefix = fail, "store" }), fail
+}
+
+// newOlder has a task that came before tasks had secrets.
+func newOlder(t *testing.T) *helper {
+	t.Helper()
+	s := pgtest.New(t)
+	older(t, s)
+	h := newHelperIn(t, s, func(*postgres.Options) {})
+	_, err := postgres.Migrate(t.Context(), options(s).Database, true)
+	is(t, err, nil)
+	return h
+}
+
+// secrets has b give the task its secret.
+func (h *helper) secrets() {
+	h.t.Helper()
+	for more := true; more; {
+		var err error
+		more, err = h.b.StepSecrets(h.t.Context())
+		is(h.t, err, nil)
+	}
+}
+
+// newMerging has b merge what is in a table, to one run, when a sends its next statement with
+// some text after it was armed.
+func newMerging(t *testing.T, text, table string, merge func(h *helper) error) (h *helper, armed *atomic.Bool) {
+	t.Helper()
+	s := pgtest.New(t)
+	armed = new(atomic.Bool)
+	line := pgtest.NewLine(t, s.Service, func(sql string) pgtest.Fate {
+		if strings.Contains(sql, text) && armed.CompareAndSwap(true, false) {
+			if err := merge(h); err != nil {
+				t.Error(err)
+			}
+			if n := h.owner.counted(table); n != 1 {
+				t.Errorf("%d runs after the merge", n)
+			}
+		}
+		return pgtest.Arrives
+	}, nil)
+	return newHelperIn(t, s, func(o *postgres.Options) { o.Database.Connection = line.Connection }), armed
 }
 
 func (h *helper) commit(numbers ...int) *store.Commit {
@@ -474,23 +527,7 @@ func TestRunsMerge(t *testing.T) {
 // TestRunsMergedBetweenLooks: a merge that ends after runs were listed, and before the pages
 // are read that ids would be in, has no id counted twice.
 func TestRunsMergedBetweenLooks(t *testing.T) {
-	s := pgtest.New(t)
-	h := &helper{t: t, task: storetest.Task(t, dap.TimeInterval, 1), owner: connect(t, s, s.Owner), b: open(t, s)}
-	var merge atomic.Bool
-	line := pgtest.NewLine(t, s.Service, func(sql string) pgtest.Fate {
-		if strings.Contains(sql, "substring(run.ids") && merge.CompareAndSwap(true, false) {
-			if err := h.b.MergeIDs(context.Background(), h.task.ID); err != nil {
-				t.Error(err)
-			}
-			if n := h.owner.counted("run"); n != 1 {
-				t.Errorf("%d runs after the merge", n)
-			}
-		}
-		return pgtest.Arrives
-	}, nil)
-	h.a = openWith(t, s, func(o *postgres.Options) { o.Database.Connection = line.Connection })
-	is(t, h.b.PutTask(t.Context(), h.task), nil)
-	is(t, h.a.PutTask(t.Context(), h.task), nil)
+	h, merge := newMerging(t, "substring(run.ids", "run", func(h *helper) error { return h.b.MergeIDs(context.Background(), h.task.ID) })
 	const runs = 8 // as many as are merged
 	var all []int
 	for n := range runs {

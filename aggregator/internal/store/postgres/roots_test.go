@@ -438,14 +438,8 @@ func TestTasksGetSecrets(t *testing.T) {
 // TestSecretMeanwhile: a commit that has read the row of its task without a secret, and then
 // meets ids that are under one, looks again.
 func TestSecretMeanwhile(t *testing.T) {
-	ctx, s := t.Context(), pgtest.New(t)
-	older(t, s)
-	h := &helper{t: t, task: storetest.Task(t, dap.TimeInterval, 1), a: open(t, s), b: open(t, s), owner: connect(t, s, s.Owner)}
-	is(t, h.a.PutTask(ctx, h.task), nil)
-	is(t, h.b.PutTask(ctx, h.task), nil)
-	_, err := postgres.Migrate(ctx, options(s).Database, true)
-	is(t, err, nil)
-	x := connect(t, s, s.Owner)
+	h := newOlder(t)
+	x := connect(t, h.schema, h.schema.Owner)
 	x.ok("BEGIN")
 	x.ok("SELECT 1 FROM replay FOR UPDATE")
 	done := make(chan error, 1)
@@ -458,10 +452,7 @@ func TestSecretMeanwhile(t *testing.T) {
 	}()
 	for h.owner.counted("pg_locks WHERE NOT granted") == 0 { // it has read the task
 	}
-	for more := true; more; {
-		more, err = h.b.StepSecrets(ctx)
-		is(t, err, nil)
-	}
+	h.secrets()
 	x.ok("INSERT INTO flight (token, task, ids, own, expires) VALUES (decode(repeat('00', 16), 'hex'), 1, '', true, now() + interval '100 milliseconds')")
 	x.ok("COMMIT")
 	is(t, <-done, nil)

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -23,7 +22,6 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
 	"github.com/starling-agg/starling/aggregator/internal/store/storetest"
 	"github.com/starling-agg/starling/dap"
-	"github.com/starling-agg/starling/internal/disk"
 )
 
 // shown are marks of a round, from first to before last, each of a report of its own.
@@ -177,12 +175,7 @@ func TestMarksPutBack(t *testing.T) {
 // TestRoundEndsBesideAMerge: a round that is forgotten while its runs are merged leaves none
 // of them, and one that is over is merged no more.
 func TestRoundEndsBesideAMerge(t *testing.T) {
-	s := pgtest.New(t)
-	fail := new(disk.Failpoints)
-	h := &helper{t: t, task: storetest.Task(t, dap.TimeInterval, 1), owner: connect(t, s, s.Owner), b: open(t, s),
-		a: openWith(t, s, func(o *postgres.Options) { o.Database.Failpoints, o.Database.Prefix = fail, "store" })}
-	is(t, h.a.PutTask(t.Context(), h.task), nil)
-	is(t, h.b.PutTask(t.Context(), h.task), nil)
+	h, fail := newFailing(t)
 	merged, done := false, make(chan error, 1)
 	fail.Arm("store.merge-runs.before-commit", 0, func() error {
 		fail.Disarm("store.merge-runs.before-commit")
@@ -218,12 +211,7 @@ func TestRoundEndsBesideAMerge(t *testing.T) {
 
 // TestSpendersDoNotWaitForMerges: while a round's runs are merged others spend in it.
 func TestSpendersDoNotWaitForMerges(t *testing.T) {
-	s := pgtest.New(t)
-	fail := new(disk.Failpoints)
-	h := &helper{t: t, task: storetest.Task(t, dap.TimeInterval, 1), owner: connect(t, s, s.Owner), b: open(t, s),
-		a: openWith(t, s, func(o *postgres.Options) { o.Database.Failpoints, o.Database.Prefix = fail, "store" })}
-	is(t, h.a.PutTask(t.Context(), h.task), nil)
-	is(t, h.b.PutTask(t.Context(), h.task), nil)
+	h, fail := newFailing(t)
 	merged, done := false, make(chan error, 1)
 	fail.Arm("store.merge-runs.before-commit", 0, func() error {
 		fail.Disarm("store.merge-runs.before-commit")
@@ -257,23 +245,7 @@ func TestSpendersDoNotWaitForMerges(t *testing.T) {
 // TestMarksMergedBetweenLooks: a merge that ends after the runs of a round were listed, and
 // before the page is read that a mark would be in, makes no mark new again.
 func TestMarksMergedBetweenLooks(t *testing.T) {
-	s := pgtest.New(t)
-	h := &helper{t: t, task: storetest.Task(t, dap.TimeInterval, 1), owner: connect(t, s, s.Owner), b: open(t, s)}
-	var merge atomic.Bool
-	line := pgtest.NewLine(t, s.Service, func(sql string) pgtest.Fate {
-		if strings.Contains(sql, "substring(r.entries") && merge.CompareAndSwap(true, false) {
-			if err := h.b.MergeMarks(context.Background(), h.task.ID, 1); err != nil {
-				t.Error(err)
-			}
-			if n := h.owner.counted("spent_run"); n != 1 {
-				t.Errorf("%d runs after the merge", n)
-			}
-		}
-		return pgtest.Arrives
-	}, nil)
-	h.a = openWith(t, s, func(o *postgres.Options) { o.Database.Connection = line.Connection })
-	is(t, h.b.PutTask(t.Context(), h.task), nil)
-	is(t, h.a.PutTask(t.Context(), h.task), nil)
+	h, merge := newMerging(t, "substring(r.entries", "spent_run", func(h *helper) error { return h.b.MergeMarks(context.Background(), h.task.ID, 1) })
 	for n := range 8 { // as many as are merged
 		h.spends(h.b, shown(1, n, n+1, 1), 0)
 	}
@@ -320,21 +292,12 @@ func TestMarksAreHidden(t *testing.T) {
 // clear, are known beside those that came later, and are hidden with them once they are
 // merged.
 func TestMarksOfATaskWithoutSecret(t *testing.T) {
-	ctx, s := t.Context(), pgtest.New(t)
-	older(t, s)
-	h := &helper{t: t, task: storetest.Task(t, dap.TimeInterval, 1), a: open(t, s), b: open(t, s), owner: connect(t, s, s.Owner)}
-	is(t, h.a.PutTask(ctx, h.task), nil)
-	is(t, h.b.PutTask(ctx, h.task), nil)
-	_, err := postgres.Migrate(ctx, options(s).Database, true)
-	is(t, err, nil)
+	h := newOlder(t)
 	h.spends(h.a, shown(1, 0, 10, 1), 0)
 	if n := h.owner.counted("spent_run WHERE veil IS NULL"); n != 1 {
 		t.Errorf("%d runs in the clear, want 1", n)
 	}
-	for more := true; more; {
-		more, err = h.b.StepSecrets(ctx)
-		is(t, err, nil)
-	}
+	h.secrets()
 	h.spends(h.b, append(shown(1, 5, 15, 1), shown(1, 0, 5, 2)...), 5)
 	h.spends(h.a, append(shown(1, 10, 20, 1), shown(1, 5, 15, 2)...), 10)
 	if n := h.owner.counted("spent_run WHERE veil IS NOT NULL"); n != 2 {
