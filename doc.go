@@ -26,9 +26,9 @@
 //	                   client/logbook: what a device takes from the transparency log;
 //	                   client/credentials: visits to the attester, and what came of them;
 //	                   clienttest  collectortest
-//	shuffle            cloak: sums of messages that a shuffler mixes; onion: what a device seals
-//	                   for two hops and an analyzer, and what those sign; hop  analyzer: the
-//	                   parties; internal/party: what they have in common
+//	shuffle            cloak: sums of messages that a shuffler mixes; onion: what a device
+//	                   seals for two hops and an analyzer, and what those sign; hop  analyzer:
+//	                   the parties; internal/party: what they have in common
 //	internal/exchange  one DAP request and its answer, as client and collector make it
 //	internal/uploads   what a gateway must know of DAP uploads, which it cannot parse, and of
 //	                   envelopes for a shuffler

@@ -65,8 +65,8 @@ func (e *RuinedError) Error() string {
 }
 
 // A Reader reads the results of one recipe of the shuffled or the direct path from its
-// analyzer: of each round, alone, once it is over. To read one changes nothing. Its methods may
-// be called concurrently.
+// analyzer: of each round, alone, once it is over. To read one changes nothing. Its
+// methods may be called concurrently.
 type Reader struct {
 	o         ReaderOptions
 	recipe    *recipe.Recipe
@@ -136,9 +136,10 @@ func (r *Reader) Rounds(from, to time.Time) ([]uint64, error) {
 // maxSum bounds a sum in what an analyzer writes, in bytes.
 const maxSum = 24
 
-// Round reads the result of a round: what the analyzer has signed, and behind hops both of
-// them, of MinBatch contributions or more. It fails with [ErrNoResult]; *[RuinedError]; [ErrAnswer], beside it
-// an error of packages onion, signed or recipe, for what is not such a result; and as requests do.
+// Round reads the result of a round: what the analyzer has signed, and behind hops both
+// of them, of MinBatch contributions or more. It fails with [ErrNoResult];
+// *[RuinedError]; [ErrAnswer], beside it an error of packages onion, signed or recipe,
+// for what is not such a result; and as requests do.
 func (r *Reader) Round(ctx context.Context, n uint64) (*Result, error) {
 	answer, err := exchange.Do(ctx, r.o.HTTP, exchange.Request{
 		Method: http.MethodGet, URL: dap.ResourceURL(r.analyzer, onion.ResultPath(r.shuffle.Recipe, n)), Token: r.o.Token,

@@ -36,8 +36,8 @@ type Attester struct {
 	Data service.Path `toml:"data"`
 	// Recipe is a recipe of the deployment, which names the attester's root key. Required.
 	Recipe service.Path `toml:"recipe"`
-	// Manifests is a directory of the epochs' manifests, NAME.manifest; it is looked at all the
-	// time. Required.
+	// Manifests is a directory of the epochs' manifests, NAME.manifest; it is looked at
+	// all the time. Required.
 	Manifests service.Path `toml:"manifests"`
 	// Codes is the file of the hashes of the codes that devices enrol with, of starling
 	// attester codes; lines may be added while it runs, and devices with these enrol a second
@@ -82,8 +82,9 @@ type AttesterOIDC struct {
 type AttesterMTLS struct {
 	// CA are the certificates, in a PEM file, of the authorities that sign devices'. Required.
 	CA service.Path `toml:"ca"`
-	// Name is what tells devices apart: "key" for the public key, or "subject-serial" for the
-	// serialNumber of the certificate's subject, which stays when the key is another. Required.
+	// Name is what tells devices apart: "key" for the public key, or "subject-serial" for
+	// the serialNumber of the certificate's subject, which stays when the key is another.
+	// Required.
 	Name string `toml:"name"`
 }
 

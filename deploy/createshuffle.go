@@ -78,10 +78,10 @@ func (m *Mixers) Path(relay bool) recipe.Path {
 }
 
 // CreateShuffle writes a new deployment of one recipe without proofs, whose path is
-// [Mixers.Path], into dir, which is made or must be empty: keys, tokens, anchors, the recipe,
-// and a configuration for each party; where the recipe names a relay, those of the two of the front
-// too, with a manifest that its gateway has signed, valid for an epoch from now. Window is the
-// gateway's. A front is nil without a relay.
+// [Mixers.Path], into dir, which is made or must be empty: keys, tokens, anchors, the
+// recipe, and a configuration for each party; where the recipe names a relay, those of
+// the two of the front too, with a manifest that its gateway has signed, valid for an
+// epoch from now. Window is the gateway's. A front is nil without a relay.
 func CreateShuffle(dir string, r *recipe.Recipe, m *Mixers, front *Front, now time.Time, window time.Duration) error {
 	if r.Path != m.Path(r.Relay != nil) || (front != nil) != (r.Relay != nil) {
 		return errors.New("deploy: the recipe is on another path")

@@ -28,8 +28,8 @@ import (
 	"github.com/starling-agg/starling/signed/signedtest"
 )
 
-// A twoProcesses is a deployment one of whose aggregators is two processes on a database, one.toml
-// and two.toml, each with directories of its own.
+// A twoProcesses is a deployment one of whose aggregators is two processes on a database,
+// one.toml and two.toml, each with directories of its own.
 type twoProcesses struct {
 	*countedWorld
 	role   dap.Role

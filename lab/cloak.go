@@ -35,9 +35,10 @@ const Cloak = "cloak"
 const (
 	// defaultCloaked is how many of the table's first rows contribute.
 	defaultCloaked = 2000
-	// cloakPrecision is the length of a round, if nothing else is said, for each started 5,000
-	// devices, and cloakAhead for how many rounds after the present one hops have keys: devices
-	// take the first that leaves them time enough, however slow the machine is.
+	// cloakPrecision is the length of a round, if nothing else is said, for each started
+	// 5,000 devices, and cloakAhead for how many rounds after the present one hops have
+	// keys: devices take the first that leaves them time enough, however slow the machine
+	// is.
 	cloakPrecision = 3 * time.Second
 	cloakCrowd     = 5000
 	cloakAhead     = 30

@@ -13,8 +13,9 @@ import (
 	"github.com/starling-agg/starling/recipe"
 )
 
-// TestCloak: some devices' visits go through relay, gateway and hops to the analyzer, whose sum
-// is off by its noise and by nothing else; the deployment that is left behind is one.
+// TestCloak: some devices' visits go through relay, gateway and hops to the analyzer,
+// whose sum is off by its noise and by nothing else; the deployment that is left behind
+// is one.
 func TestCloak(t *testing.T) {
 	out, keep := t.TempDir(), filepath.Join(t.TempDir(), "kept")
 	r, err := Run(t.Context(), Options{Frame: Frame{Out: out, Keep: keep}, Recipe: Cloak, Population: 300})

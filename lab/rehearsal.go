@@ -16,8 +16,8 @@ const (
 	// rehearsed are as many devices as keep the attester busy for a while, or of a small lab a
 	// part of them.
 	rehearsed, rehearsedPart = 6 * visiting, 8
-	// slack is by how much longer the visits may take than by the rehearsal, and spare is added
-	// for all that does not grow with their number.
+	// slack is by how much longer the visits may take than by the rehearsal, and spare is
+	// added for all that does not grow with their number.
 	slack = 1.1
 	spare = 2 * time.Second
 	// restarts is how often a lab begins anew with a later epoch, because the machine became

@@ -13,9 +13,9 @@ import (
 	"github.com/starling-agg/starling/recipe"
 )
 
-// TestEpochTooEarly: where the machine is slower than was thought an epoch begins before all
-// devices have visited. Nobody is counted in it; the lab begins anew with a later one, in which
-// every device is, and says so. One that stays too slow ends with that.
+// TestEpochTooEarly: where the machine is slower than was thought an epoch begins before
+// all devices have visited. Nobody is counted in it; the lab begins anew with a later
+// one, in which every device is, and says so. One that stays too slow ends with that.
 func TestEpochTooEarly(t *testing.T) {
 	t.Parallel()
 	visits, err := randhie.Visits()

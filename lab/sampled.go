@@ -121,8 +121,8 @@ type Counted struct {
 	// TooEarly is how many epochs began before all devices had visited, so that the lab began
 	// anew with a later one: the machine was slower than when that was chosen.
 	TooEarly int `json:"too_early,omitempty"`
-	// Admitted are requests, covers among them, that the gateway let into rounds, each by the one
-	// token of its device and round.
+	// Admitted are requests, covers among them, that the gateway let into rounds, each by
+	// the one token of its device and round.
 	Admitted uint64 `json:"admitted"`
 	// Entries of the log, and the witnesses who must sign them.
 	Entries   int64 `json:"log_entries"`

@@ -178,10 +178,10 @@ func (z Cloak) protocol(q Query) (*cloak.Params, error) {
 	})
 }
 
-// Fit returns the cloak with what it leaves open chosen: room for twice the least batch, the
-// people who are expected, or what the noise needs; all of the least batch honest; the least number of messages
-// and, of the moduli that take neither more messages nor longer ones, the largest, by which
-// more wrong sums are seen.
+// Fit returns the cloak with what it leaves open chosen: room for twice the least batch,
+// the people who are expected, or what the noise needs; all of the least batch honest;
+// the least number of messages and, of the moduli that take neither more messages nor
+// longer ones, the largest, by which more wrong sums are seen.
 func (z Cloak) Fit(q Query, minBatch, expected uint64) (Cloak, error) {
 	if z.Users == 0 {
 		z.Users = max(2*minBatch, expected)

@@ -68,8 +68,9 @@ type Recipe struct {
 	Log *Log
 	// DAP is the draft of DAP that the recipe's task speaks; 18 when zero.
 	DAP dap.Version
-	// Labels name the buckets of a [Histogram] or the groups of [GroupSums], one each, in UTF-8 in normal form NFC, 1 to
-	// MaxLabel bytes, at most MaxLabels of them; nil leaves them their numbers.
+	// Labels name the buckets of a [Histogram] or the groups of [GroupSums], one each, in
+	// UTF-8 in normal form NFC, 1 to MaxLabel bytes, at most MaxLabels of them; nil
+	// leaves them their numbers.
 	Labels []string
 }
 

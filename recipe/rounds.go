@@ -81,7 +81,8 @@ func (r *Recipe) MaxSending() time.Duration {
 
 // Alone says that each round is released alone, for [DonationTime] each slot: a person
 // may be in more than one, devices toss coins, whose dummies are counted for one, or a
-// shuffler mixes a round. Else a batch may be any number of whole rounds, as a person is in one.
+// shuffler mixes a round. Else a batch may be any number of whole rounds, as a person is
+// in one.
 func (r *Recipe) Alone() bool { return r.Sampled() || r.DecisionRounds() > 1 || !r.on().joins() }
 
 // DecisionRounds is how often a device may decide: the claim's rounds, or 1 where nothing

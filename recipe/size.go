@@ -32,8 +32,9 @@ const (
 )
 
 // UploadBytes is the length of a report's shares, without the framing of DAP and HPKE, of
-// 150 to 2,500 bytes, or of the messages of a contribution without what seals them. It fails with *[TooLargeError] beside the length where no
-// aggregator would take such a report.
+// 150 to 2,500 bytes, or of the messages of a contribution without what seals them. It
+// fails with *[TooLargeError] beside the length where no aggregator would take such a
+// report.
 func (r *Recipe) UploadBytes() (int, error) {
 	if !r.on().Proofs() {
 		m, err := r.Messenger()

@@ -128,9 +128,9 @@ func (l *Leader) aggregate(ctx context.Context, w *work) error {
 	return nil
 }
 
-// begin reads the reports of a claimed job, opens our shares and takes the VDAF's first step on all
-// of its reports; those that are refused, or aggregated already, are left out of the job.
-// A repetition leaves out the same ones.
+// begin reads the reports of a claimed job, opens our shares and takes the VDAF's first
+// step on all of its reports; those that are refused, or aggregated already, are left out
+// of the job. A repetition leaves out the same ones.
 //
 // Step 8 of one report: from a claimed job, to the leader's message to the helper.
 func (l *Leader) begin(ctx context.Context, w *work) error {

@@ -30,7 +30,8 @@ type Replica struct {
 	Seen    time.Time `json:"seen"`
 	// ClockAhead is how far its clock is ahead of the database's, in seconds.
 	ClockAhead float64 `json:"clock_ahead_seconds"`
-	// Takes says whether it accepts uploads, or jobs at a helper, and NotTaking why it does not.
+	// Takes says whether it accepts uploads, or jobs at a helper, and NotTaking why it
+	// does not.
 	Takes     bool     `json:"takes"`
 	NotTaking []string `json:"not_taking,omitempty"`
 	// Claims is how many aggregation jobs it has claimed, or at a helper works on.

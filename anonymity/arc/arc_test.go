@@ -348,8 +348,9 @@ func TestIssuanceRefuses(t *testing.T) {
 	refused(t, "the answer to another request", err, "proof", arc.ErrProof)
 }
 
-// TestOftenUsedKey: however often a key is used, and so from multiples of it or not, issuer and
-// device make the same messages of the same randomness, and what does not hold is refused.
+// TestOftenUsedKey: however often a key is used, and so from multiples of it or not,
+// issuer and device make the same messages of the same randomness, and what does not hold
+// is refused.
 func TestOftenUsedKey(t *testing.T) {
 	p, other := newParty(arc.Leader, 7, "often"), newParty(arc.Leader, 7, "another")
 	base := p.base(1)

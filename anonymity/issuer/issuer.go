@@ -127,8 +127,8 @@ type Issuer struct {
 
 	mu        sync.Mutex
 	verifiers map[uint32]*verifier
-	// keys are those of files whose bytes have the digest: the public half, which a file does not
-	// have, costs two multiplications.
+	// keys are those of files whose bytes have the digest: the public half, which a file
+	// does not have, costs two multiplications.
 	keys map[uint32]parsed
 	// destroyed is the last epoch whose key went in this life, -1 for none: one that was read
 	// while it was destroyed is not kept.

@@ -158,9 +158,9 @@ func (w *world) list(role onion.Role, host string) *onion.KeyList {
 	return l
 }
 
-// TestHostileLists: a list that is signed by another, of another recipe or party, without the
-// present round, of later, oversized, or with keys that are another's too, is refused, and no list is taken
-// then.
+// TestHostileLists: a list that is signed by another, of another recipe or party, without
+// the present round, of later, oversized, or with keys that are another's too, is
+// refused, and no list is taken then.
 func TestHostileLists(t *testing.T) {
 	in(t, kind{}, func(t *testing.T, w *world) {
 		first, second := w.list(onion.First, "first.example"), w.list(onion.Second, "second.example")

@@ -19,17 +19,18 @@
 // stands for two rounds or two parties. All lists are fetched together, whichever is
 // missing, once the last ones have no key of the present round.
 //
-// Lists are public. They come from the manifest of [Options.Client].Via where that pins them,
-// and else straight from each party, for relay and gateway carry uploads alone. Then each party
-// sees the network address of a device that follows the recipe, and when it asked; so a device
-// asks at times that do not depend on whether, or what, it answers.
+// Lists are public. They come from the manifest of [Options.Client].Via where that pins
+// them, and else straight from each party, for relay and gateway carry uploads alone.
+// Then each party sees the network address of a device that follows the recipe, and when
+// it asked; so a device asks at times that do not depend on whether, or what, it answers.
 //
 // # What a device cannot see
 //
-// A party that gives each device a list of its own knows by the key which device's layer it
-// opens. An analyzer that does so, and whom the device asks itself, reads whose messages are whose,
-// past both hops. A device sees that a party changes the key of a round ([ErrConflict]), as
-// long as the process lives, and nothing of what others were given. Lists that the manifest pins are the same
-// for all devices if the gateway, which signs it, signs one of an epoch; until lists stand in
-// a log, nothing else makes them so.
+// A party that gives each device a list of its own knows by the key which device's layer
+// it opens. An analyzer that does so, and whom the device asks itself, reads whose
+// messages are whose, past both hops. A device sees that a party changes the key of a
+// round ([ErrConflict]), as long as the process lives, and nothing of what others were
+// given. Lists that the manifest pins are the same for all devices if the gateway, which
+// signs it, signs one of an epoch; until lists stand in a log, nothing else makes them
+// so.
 package contribute

@@ -24,11 +24,11 @@ type ManifestsOptions struct {
 	Now func() time.Time
 }
 
-// Manifests are a source of manifests that devices of a recipe may use: of this time, that
-// name the recipe's relay, and the first hop or the analyzer of the direct path among their targets,
-// and that the recipe's gateway has signed, whose key is among the anchors ([New] sees to
-// that). It refuses a second one of an epoch, and one before the last, as long as the process lives.
-// Safe for concurrent use.
+// Manifests are a source of manifests that devices of a recipe may use: of this time,
+// that name the recipe's relay, and the first hop or the analyzer of the direct path
+// among their targets, and that the recipe's gateway has signed, whose key is among the
+// anchors ([New] sees to that). It refuses a second one of an epoch, and one before the
+// last, as long as the process lives. Safe for concurrent use.
 type Manifests struct {
 	o       ManifestsOptions
 	gateway signed.PublicKey

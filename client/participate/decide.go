@@ -26,11 +26,11 @@ var (
 
 // PlanOptions say how decisions about one recipe are carried out.
 type PlanOptions struct {
-	// Client answers the recipe; required, or Contributor. It fetches keys, for every device alike. Where
-	// the recipe names a relay it must go through it ([client.Options.Via]), for keys too:
-	// a leader that is asked can give each device a list of its own, tell by it who
-	// reports, and sees who asks. The manifest that shows the way is held against the
-	// recipe before each decision.
+	// Client answers the recipe; required, or Contributor. It fetches keys, for every
+	// device alike. Where the recipe names a relay it must go through it
+	// ([client.Options.Via]), for keys too: a leader that is asked can give each device a
+	// list of its own, tell by it who reports, and sees who asks. The manifest that shows
+	// the way is held against the recipe before each decision.
 	Client *client.Client
 	// Contributor answers a recipe of the shuffled or the direct path, in place of Client.
 	Contributor *contribute.Contributor
@@ -318,7 +318,8 @@ func (d *Decision) prepare(t time.Time) error {
 	return nil
 }
 
-// A unit is the one request of a device: a report or a contribution, or a no-op in place of it.
+// A unit is the one request of a device: a report or a contribution, or a no-op in place
+// of it.
 type unit struct {
 	carrier
 	noOp bool

@@ -137,9 +137,9 @@ func (e *PartError) Error() string {
 }
 func (e *PartError) Unwrap() error { return e.Err }
 
-// Send makes one report or contribution of each value and uploads it; through a relay some at one time, as
-// devices of their own would. It fails as [client.Client.Report] but for refusals, with a
-// *[PartError] around that where some values were sent before.
+// Send makes one report or contribution of each value and uploads it; through a relay
+// some at one time, as devices of their own would. It fails as [client.Client.Report] but
+// for refusals, with a *[PartError] around that where some values were sent before.
 func (s *Sender) Send(ctx context.Context, values []client.Value) (*Sent, error) {
 	if s.relayed {
 		return s.sendEach(ctx, values)

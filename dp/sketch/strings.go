@@ -166,9 +166,10 @@ func background(sums []int64, n Noise, total uint64) (row, bool) {
 // Search finds the frequent strings of a batch of people from the sums of all cells. The
 // probability that it finds any of which there are none is at most wrong, for noise as it
 // is said and cells of rare strings as the cells show them (docs/proofs/sketches.md,
-// Theorem 3), which rows with less than [FrequentRoom] for each found do not have; so is the expected part of such strings among those that are found. Each
-// string in asked, of Letters letters, is estimated besides, in the same order. It fails
-// unless there is a sum for each cell.
+// Theorem 3), which rows with less than [FrequentRoom] for each found do not have; so is
+// the expected part of such strings among those that are found. Each string in asked, of
+// Letters letters, is estimated besides, in the same order. It fails unless there is a
+// sum for each cell.
 func (s Strings) Search(sums []int64, n Noise, people uint64, wrong float64, asked [][]byte) (*Search, []Found, error) {
 	if err := s.Validate(); err != nil {
 		return nil, nil, err

@@ -1,8 +1,9 @@
 // Package exchange makes one request of a client or a collector, of DAP or of the paths
-// without proofs, and reads its answer: a body of a known media type to a server that may be slow, overloaded or hostile. It
-// bounds what it reads, follows no redirects, tells failures apart by what may be done
-// about them, and repeats what may be repeated. Every DAP request may be: the same bytes
-// are the same resource (DAP-18 section 3.2), and a report is known by its id.
+// without proofs, and reads its answer: a body of a known media type to a server that may
+// be slow, overloaded or hostile. It bounds what it reads, follows no redirects, tells
+// failures apart by what may be done about them, and repeats what may be repeated. Every
+// DAP request may be: the same bytes are the same resource (DAP-18 section 3.2), and a
+// report is known by its id.
 package exchange
 
 import (
@@ -72,7 +73,8 @@ type Retry struct {
 	Longest  time.Duration // bounds every wait, also one that the server asks for with Retry-After
 }
 
-// A StatusError is an error status without a problem document; those with one are *[dap.Problem].
+// A StatusError is an error status without a problem document; those with one are
+// *[dap.Problem].
 type StatusError struct{ Status int }
 
 func (e *StatusError) Error() string {
@@ -95,8 +97,9 @@ func (e *UnavailableError) Unwrap() error { return e.Err }
 // ErrAnswer: a success status with a body that is too long or not what was asked for.
 var ErrAnswer = errors.New("unusable answer")
 
-// Do sends the request until it is answered, refused or out of attempts, or the server shows a certificate that is not
-// taken. Its errors are *[dap.Problem] and *[StatusError] for a refusal, [ErrAnswer], *[UnavailableError], one that wraps a
+// Do sends the request until it is answered, refused or out of attempts, or the server
+// shows a certificate that is not taken. Its errors are *[dap.Problem] and *[StatusError]
+// for a refusal, [ErrAnswer], *[UnavailableError], one that wraps a
 // *[tls.CertificateVerificationError], and the context's.
 func Do(ctx context.Context, d Doer, r Request, retry Retry) (*Answer, error) {
 	wait := retry.First

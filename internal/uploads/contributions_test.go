@@ -26,8 +26,8 @@ func envelope(t testing.TB, size int) []byte {
 	return b
 }
 
-// TestContributions: a contribution is one whole envelope at its path, named by its recipe and its
-// hash; nothing else is.
+// TestContributions: a contribution is one whole envelope at its path, named by its
+// recipe and its hash; nothing else is.
 func TestContributions(t *testing.T) {
 	id := [32]byte{7}
 	good := onion.ContributionsPath(id)

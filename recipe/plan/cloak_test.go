@@ -10,9 +10,9 @@ import (
 	"github.com/starling-agg/starling/recipe/account"
 )
 
-// TestCloakMessages: paper 001's setting takes a modern device 9 messages, 10 where half are
-// honest, and 60 to 120 by the paper's own theorems; the error is within 6 % of sqrt(2)/epsilon
-// where 9 of 10 are honest.
+// TestCloakMessages: paper 001's setting takes a modern device 9 messages, 10 where half
+// are honest, and 60 to 120 by the paper's own theorems; the error is within 6 % of
+// sqrt(2)/epsilon where 9 of 10 are honest.
 func TestCloakMessages(t *testing.T) {
 	for honest, most := range map[uint64]int{9000: 9, 5000: 10} {
 		g := Goal{Query: recipe.Sum{Max: 1 << 20}, People: 10_000, MinBatch: honest, Path: Shuffled, Randomizer: Cloak, Epsilon: 1, Delta: 1e-6}

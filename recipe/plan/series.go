@@ -66,9 +66,10 @@ func (p *Plan) correlate() (err error) {
 	return nil
 }
 
-// ofMean is how much of a draw's variance is in the number that the accuracy is about: all
-// of it, or what a fit to all sums has of it where ranks or tables are asked for, or the sum of a
-// group; of correlated noise, what is left of that in the mean of all batches.
+// ofMean is how much of a draw's variance is in the number that the accuracy is about:
+// all of it, or what a fit to all sums has of it where ranks or tables are asked for, or
+// the sum of a group; of correlated noise, what is left of that in the mean of all
+// batches.
 func (p *Plan) ofMean() float64 {
 	part := 1.0
 	if q, ok := p.Goal.Query.(interface{ FitVariance() float64 }); ok {

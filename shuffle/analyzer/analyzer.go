@@ -12,8 +12,8 @@ import (
 	"github.com/starling-agg/starling/signed"
 )
 
-// A Batch is what is tallied: each message once, in no order that means anything, but that on the
-// direct path those of one contribution stand together.
+// A Batch is what is tallied: each message once, in no order that means anything, but
+// that on the direct path those of one contribution stand together.
 type Batch = party.Batch
 
 // Limits bound what others can make an analyzer hold or do.

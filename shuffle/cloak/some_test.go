@@ -87,8 +87,8 @@ func TestSomeUsers(t *testing.T) {
 	}
 }
 
-// Any sum-preserving change is hidden where more are honest than are counted on: then it may be
-// one among all.
+// Any sum-preserving change is hidden where more are honest than are counted on: then it
+// may be one among all.
 func TestSumPreservingAmongAll(t *testing.T) {
 	o := cloak.Options{Users: 1000, Precision: 100, Epsilon: 1, Delta: 1e-6}
 	all := params(t, cloak.SumPreserving, o)

@@ -69,11 +69,12 @@ func peak(stop <-chan struct{}) (most float64) {
 	}
 }
 
-// BenchmarkHops takes contributions of 10 messages of 24 bytes through both hops, over sockets of
-// this machine and on its disk, in one process: from the first request to hop 1 until the analyzer
-// has all of the batch. The envelopes are made beforehand and lie in a file; the analyzer's
-// own opening and its tally are timed apart. Processor seconds are those of all parties and of
-// whoever sends; divided by two they are the time on two cores that do nothing else.
+// BenchmarkHops takes contributions of 10 messages of 24 bytes through both hops, over
+// sockets of this machine and on its disk, in one process: from the first request to hop
+// 1 until the analyzer has all of the batch. The envelopes are made beforehand and lie in
+// a file; the analyzer's own opening and its tally are timed apart. Processor seconds are
+// those of all parties and of whoever sends; divided by two they are the time on two
+// cores that do nothing else.
 func BenchmarkHops(b *testing.B) {
 	n := *benchContributions
 	dir := b.TempDir()
@@ -246,8 +247,8 @@ func makeEnvelopes(b *testing.B, file string, s onion.Shape, keys onion.Keys, n 
 	f.Close()
 }
 
-// contributeAll sends a file of envelopes as a gateway does, many joined in a request of at most
-// 1 MiB, four at a time.
+// contributeAll sends a file of envelopes as a gateway does, many joined in a request of
+// at most 1 MiB, four at a time.
 func contributeAll(b *testing.B, url, file string, size int) {
 	f, err := os.Open(file)
 	if err != nil {

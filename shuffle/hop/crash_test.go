@@ -33,9 +33,9 @@ func points(p *place) []string {
 	return slices.Concat(analyzer.Failpoints(p.role == onion.Direct), log)
 }
 
-// TestKilled: power is lost at each place of each party, with disks that lose what was not
-// synced. Each contribution that was acknowledged is in the result once, with all its messages,
-// and nothing is left of the rounds.
+// TestKilled: power is lost at each place of each party, with disks that lose what was
+// not synced. Each contribution that was acknowledged is in the result once, with all its
+// messages, and nothing is left of the rounds.
 func TestKilled(t *testing.T) {
 	for _, direct := range []bool{false, true} {
 		for at := range newBench(t, direct, 0).parties {
@@ -64,9 +64,9 @@ func TestKilled(t *testing.T) {
 
 var every = flag.Int("every", 8, "of the calls that change a disk, which ones TestKilledAtEachWrite tries")
 
-// TestKilledAtEachWrite: the same at each call of each disk that changes it: lost, or done and
-// reported as failed, as the seed has it. Every eighth call is enough for the gate; -every 1 has
-// all of them.
+// TestKilledAtEachWrite: the same at each call of each disk that changes it: lost, or
+// done and reported as failed, as the seed has it. Every eighth call is enough for the
+// gate; -every 1 has all of them.
 func TestKilledAtEachWrite(t *testing.T) {
 	for _, direct := range []bool{false, true} {
 		for at := range newBench(t, direct, 0).parties {
@@ -182,9 +182,9 @@ func revive(t *testing.T, b *bench, p *place, what string) {
 	}
 }
 
-// TestSameBytesAgain: once anything of a batch has left, the same bytes leave after each restart,
-// in the same order, until hop 2 has all of it. Before that an order is drawn anew; and after the
-// commit neither the key nor an envelope is on the disk.
+// TestSameBytesAgain: once anything of a batch has left, the same bytes leave after each
+// restart, in the same order, until hop 2 has all of it. Before that an order is drawn
+// anew; and after the commit neither the key nor an envelope is on the disk.
 func TestSameBytesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, false, 1)
@@ -232,8 +232,8 @@ func TestSameBytesAgain(t *testing.T) {
 	})
 }
 
-// TestPutBack: a hop whose directory was put back to an older copy hands no second batch on, and
-// says why; a damaged one does not start.
+// TestPutBack: a hop whose directory was put back to an older copy hands no second batch
+// on, and says why; a damaged one does not start.
 func TestPutBack(t *testing.T) {
 	in(t, false, func(t *testing.T, b *bench) {
 		first := b.place(onion.First)

@@ -1,16 +1,18 @@
-// Package hop implements the two hops of the shuffled path: hop 1 takes devices' envelopes,
-// hop 2 takes hop 1's batches. Each opens its layer of a whole round at once and hands it on in
-// an order of its own, so that nobody who does not hold both knows whose a message is.
+// Package hop implements the two hops of the shuffled path: hop 1 takes devices'
+// envelopes, hop 2 takes hop 1's batches. Each opens its layer of a whole round at once
+// and hands it on in an order of its own, so that nobody who does not hold both knows
+// whose a message is.
 //
 // # The work of a hop
 //
-// For each round of a recipe it makes an HPKE key before the round begins, and signs a list
-// of those to come at GET shuffles/ID/keys. Hop 1 appends envelopes that come at POST
-// shuffles/ID/contributions to the round's log and answers after the fsync; it opens none. At
-// the end of the round and its grace, by the hop's own clock, the round is flushed, whole: all
-// that does not open is dropped, the rest is written in an order drawn by Fisher and Yates from
-// crypto/rand, and handed to the next party with a manifest that the hop has signed. Below
-// [Shuffle]'s MinBatch nothing is handed on, ever, and all is destroyed.
+// For each round of a recipe it makes an HPKE key before the round begins, and signs a
+// list of those to come at GET shuffles/ID/keys. Hop 1 appends envelopes that come at
+// POST shuffles/ID/contributions to the round's log and answers after the fsync; it opens
+// none. At the end of the round and its grace, by the hop's own clock, the round is
+// flushed, whole: all that does not open is dropped, the rest is written in an order
+// drawn by Fisher and Yates from crypto/rand, and handed to the next party with a
+// manifest that the hop has signed. Below [Shuffle]'s MinBatch nothing is handed on,
+// ever, and all is destroyed.
 //
 // The order is drawn once. Its output is on the disk before anything leaves, and the same
 // bytes leave again until the next party has signed that it has them. Key and envelopes are
@@ -20,10 +22,9 @@
 // # Answers
 //
 // To contributions: 200 and nothing else, whether they counted, came again, were late, of
-// another size or round, above what a round takes, or will not open; [Status] counts which. Bytes
-// that are no envelopes are refused with 400, and a request for which the disk has no room with
-// 503, whatever is in it.
-// Nothing of a later hop reaches a device.
+// another size or round, above what a round takes, or will not open; [Status] counts
+// which. Bytes that are no envelopes are refused with 400, and a request for which the
+// disk has no room with 503, whatever is in it. Nothing of a later hop reaches a device.
 //
 // # Bad envelopes
 //
@@ -37,16 +38,18 @@
 //
 // # Lying hops, in the mode counted
 //
-// Hop 2 refuses a batch of hop 1 that is early, below the least batch, unsigned, a second one for
-// the round, of other counts than contributions times m, or of another root; and the analyzer
-// one of hop 2 alike, with hop 1's signature in it. Not seen: hop 1 may drop contributions before it
-// counts, and may pad the batch with its own; hop 2 may replace messages by its own. So the guarantee
-// says that hop 1 is trusted not to pad, and that one of the hops keeps its order to itself.
+// Hop 2 refuses a batch of hop 1 that is early, below the least batch, unsigned, a second
+// one for the round, of other counts than contributions times m, or of another root; and
+// the analyzer one of hop 2 alike, with hop 1's signature in it. Not seen: hop 1 may drop
+// contributions before it counts, and may pad the batch with its own; hop 2 may replace
+// messages by its own. So the guarantee says that hop 1 is trusted not to pad, and that
+// one of the hops keeps its order to itself.
 //
 // # Failure
 //
-// Run fails where the disk does; the hop is opened anew then, by the code that recovers from a
-// loss of power. A round that nothing came of within Hold of its time ends, and [Status] counts
-// it; so does one whose hop was off for as long. A clock that is set forward costs the rounds under
-// way, and set back again no other: a round has one key, ever.
+// Run fails where the disk does; the hop is opened anew then, by the code that recovers
+// from a loss of power. A round that nothing came of within Hold of its time ends, and
+// [Status] counts it; so does one whose hop was off for as long. A clock that is set
+// forward costs the rounds under way, and set back again no other: a round has one key,
+// ever.
 package hop

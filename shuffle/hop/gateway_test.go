@@ -19,8 +19,9 @@ import (
 	"github.com/starling-agg/starling/shuffle/onion"
 )
 
-// TestThroughGateway: devices' envelopes come to hop 1 by way of a relay and a gateway, which joins
-// them and passes each on once; a device hears the gateway's constant, whatever is in its request.
+// TestThroughGateway: devices' envelopes come to hop 1 by way of a relay and a gateway,
+// which joins them and passes each on once; a device hears the gateway's constant,
+// whatever is in its request.
 func TestThroughGateway(t *testing.T) {
 	b := newBench(t, false, 1)
 	clock := &setClock{}

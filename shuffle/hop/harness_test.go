@@ -428,8 +428,8 @@ func (b *bench) tallied() int {
 	return b.tallies
 }
 
-// left lists the files of a party but for its state, results and the keys of rounds that are not
-// over.
+// left lists the files of a party but for its state, results and the keys of rounds that
+// are not over.
 func (b *bench) left(p *place, before uint64) (all []string) {
 	for name := range disktest.FilesOf(b.t, p.fs) {
 		parts := strings.Split(name, "/")

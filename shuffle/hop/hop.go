@@ -54,8 +54,8 @@ var (
 type Options struct {
 	// Number is 1 or 2. Required.
 	Number int
-	// Signer signs key lists, manifests and receipts, with an online key of the owner whose root
-	// stands in each shuffle. Required.
+	// Signer signs key lists, manifests and receipts, with an online key of the owner
+	// whose root stands in each shuffle. Required.
 	Signer *signed.Signer
 	// Shuffles are those that it serves. Required, at least one.
 	Shuffles []Shuffle

@@ -244,8 +244,9 @@ func TestSameEnvelope(t *testing.T) {
 	})
 }
 
-// TestBadOnions: a contribution that has onions for nobody counts, and the analyzer is told how
-// many messages are missing; an onion that came twice counts once and is missing once.
+// TestBadOnions: a contribution that has onions for nobody counts, and the analyzer is
+// told how many messages are missing; an onion that came twice counts once and is missing
+// once.
 func TestBadOnions(t *testing.T) {
 	in(t, false, func(t *testing.T, b *bench) {
 		n := b.round()
@@ -309,8 +310,9 @@ func info(role byte, recipe [32]byte, round uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(b, recipe[:]...), round)
 }
 
-// TestRoom: a round takes as many contributions as it may, and the rest is dropped and counted; a
-// disk what there is room for, and the sender is told to come again; what had come is there.
+// TestRoom: a round takes as many contributions as it may, and the rest is dropped and
+// counted; a disk what there is room for, and the sender is told to come again; what had
+// come is there.
 func TestRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, false, 1)
@@ -461,8 +463,9 @@ func TestStatusMeanwhile(t *testing.T) {
 	})
 }
 
-// TestManyBad: a batch that is filled with contributions that do not open at hop 2 is not handed
-// on where less than the least batch is left: the honest ones in it would have fewer to hide among.
+// TestManyBad: a batch that is filled with contributions that do not open at hop 2 is not
+// handed on where less than the least batch is left: the honest ones in it would have
+// fewer to hide among.
 func TestManyBad(t *testing.T) {
 	in(t, false, func(t *testing.T, b *bench) {
 		n := b.round()
@@ -486,8 +489,8 @@ func TestManyBad(t *testing.T) {
 	})
 }
 
-// TestLate: a contribution that comes when its round is to be flushed is in no batch, also where
-// the flush itself has to wait.
+// TestLate: a contribution that comes when its round is to be flushed is in no batch,
+// also where the flush itself has to wait.
 func TestLate(t *testing.T) {
 	in(t, false, func(t *testing.T, b *bench) {
 		n := b.round()
@@ -517,8 +520,9 @@ func TestLate(t *testing.T) {
 	})
 }
 
-// TestClockJumps: a clock that was weeks ahead for some minutes, or is set back, costs the rounds
-// that were under way, and no later one; a round that has had a key gets no second one.
+// TestClockJumps: a clock that was weeks ahead for some minutes, or is set back, costs
+// the rounds that were under way, and no later one; a round that has had a key gets no
+// second one.
 func TestClockJumps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, false, 1)
@@ -558,9 +562,9 @@ func TestClockJumps(t *testing.T) {
 	})
 }
 
-// TestCommittedEarly: what comes to a round that a clock which was ahead has had flushed is late,
-// also where the clock is right again and the hop was started anew; and hop 2 takes the batch at
-// its time.
+// TestCommittedEarly: what comes to a round that a clock which was ahead has had flushed
+// is late, also where the clock is right again and the hop was started anew; and hop 2
+// takes the batch at its time.
 func TestCommittedEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, false, 1)

@@ -232,9 +232,9 @@ func TestLyingSecondHop(t *testing.T) {
 	}
 }
 
-// TestUnseen: what the next party cannot see is what package hop says it cannot: contributions
-// that hop 1 drops before it counts or adds of its own, and messages that hop 2 replaces. Those
-// that it doubles are told.
+// TestUnseen: what the next party cannot see is what package hop says it cannot:
+// contributions that hop 1 drops before it counts or adds of its own, and messages that
+// hop 2 replaces. Those that it doubles are told.
 func TestUnseen(t *testing.T) {
 	in(t, false, func(t *testing.T, b *bench) {
 		n := b.round()
@@ -349,8 +349,8 @@ func TestTamperedWay(t *testing.T) {
 	})
 }
 
-// TestStuck: a next party that says nothing, knows nothing, or takes pieces without an end holds
-// a round up for Hold and no longer, and no other round.
+// TestStuck: a next party that says nothing, knows nothing, or takes pieces without an
+// end holds a round up for Hold and no longer, and no other round.
 func TestStuck(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"refuses":       func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) },

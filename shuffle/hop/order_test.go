@@ -69,14 +69,15 @@ func TestDirectOrder(t *testing.T) {
 	})
 }
 
-// TestArrivalLeavesNoTrace ties the order in which contributions arrive to that in which messages
-// leave, at hop 1, at hop 2 and through both, with the crypto/rand that products have (the order of
-// the other hop is known, and undone). For 40 rounds of 60 contributions it adds up, over all
-// contributions, the product of where one arrived and where it left, each centred: under
-// independence the sum has mean 0 and a known variance, and it fails at 5 standard deviations, by
-// the normal with a probability of 6e-7. It finds in at least 999 of 1,000 cases a hop that leaves
-// one contribution in three in its place, or moves none out of its third of the batch: the power is
-// measured below on such orders.
+// TestArrivalLeavesNoTrace ties the order in which contributions arrive to that in which
+// messages leave, at hop 1, at hop 2 and through both, with the crypto/rand that products
+// have (the order of the other hop is known, and undone). For 40 rounds of 60
+// contributions it adds up, over all contributions, the product of where one arrived and
+// where it left, each centred: under independence the sum has mean 0 and a known
+// variance, and it fails at 5 standard deviations, by the normal with a probability of
+// 6e-7. It finds in at least 999 of 1,000 cases a hop that leaves one contribution in
+// three in its place, or moves none out of its third of the batch: the power is measured
+// below on such orders.
 func TestArrivalLeavesNoTrace(t *testing.T) {
 	const rounds, n = 40, 60
 	score := func(order []int) (sum float64) {
@@ -131,8 +132,8 @@ func TestArrivalLeavesNoTrace(t *testing.T) {
 		if math.Abs(total) > limit {
 			t.Errorf("%s: %.0f, at most %.0f", way, total, limit)
 		}
-		// As many stay in their place as would of themselves, as a Poisson of mean 40: above 80 or
-		// below 12 with a probability below 1e-6.
+		// As many stay in their place as would of themselves, as a Poisson of mean 40:
+		// above 80 or below 12 with a probability below 1e-6.
 		if fixed < 12 || fixed > 80 {
 			t.Errorf("%s: %d of %d contributions are where they arrived", way, fixed, rounds*n)
 		}

@@ -16,7 +16,7 @@
 //
 //	struct {
 //	    uint8 version = 1; uint24 length; uint64 round;  (length: of all that follows it)
-//	    opaque enc[32]; opaque ciphertext[length - 40];  (to hop 1, or directly to the analyzer)
+//	    opaque enc[32]; opaque ciphertext[length - 40];  (to hop 1, or to the analyzer)
 //	} Envelope;
 //	struct { opaque token[EnvelopeToken]; Onion onions[m]; } to hop 1;
 //	struct { opaque enc[32]; opaque ciphertext[..]; } Onion;       (to hop 2)

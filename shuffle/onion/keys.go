@@ -47,8 +47,8 @@ func (l *KeyList) code(c *wire.Coder) {
 // Sign returns the encoding with its owner's signature. It fails with [ErrKeys], and with
 // [signed.ErrWindow] where the signer's key ends before the list does.
 //
-//	opaque recipe[32]; uint8 role; uint64 first, issued, until; opaque keys[32*n]; opaque signature[..];
-//	(over the domain string, a zero byte and all before)
+//	opaque recipe[32]; uint8 role; uint64 first, issued, until; opaque keys[32*n];
+//	opaque signature[..];  (over the domain string, a zero byte and all before)
 func (l *KeyList) Sign(s *signed.Signer) ([]byte, error) {
 	return sign(s, keysDomain, ErrKeys, l.code, l.Issued, l.Until)
 }

@@ -2,8 +2,8 @@ package onion
 
 import "crypto/sha256"
 
-// A Tree computes the root of the Merkle tree of records (RFC 9162 section 2.1.1) as they come,
-// in memory of the logarithm of their number. The zero value is the empty tree.
+// A Tree computes the root of the Merkle tree of records (RFC 9162 section 2.1.1) as they
+// come, in memory of the logarithm of their number. The zero value is the empty tree.
 type Tree struct {
 	n     uint64
 	stack [][32]byte // roots of full subtrees, the largest first: one for each bit of n

@@ -107,8 +107,8 @@ func TestLayers(t *testing.T) {
 }
 
 // TestDeviceOrder: a device hands its onions to hop 1 in each of the 6 orders of three as
-// often as in the others. Of 480 contributions each order has 80 expected; one off by 50, which
-// is 6.1 standard deviations, has a probability below 6 * 1e-7.
+// often as in the others. Of 480 contributions each order has 80 expected; one off by 50,
+// which is 6.1 standard deviations, has a probability below 6 * 1e-7.
 func TestDeviceOrder(t *testing.T) {
 	p := newPairs(t)
 	s := Shape{Messages: 3, Size: 1}

@@ -88,9 +88,9 @@ type Jobs interface {
 	// crypto/rand. It takes no further slice once they reach the minimum with it.
 	ClaimJobs(ctx context.Context, now time.Time, lease time.Duration, n int, most Most, except ...Except) ([]*Job, error)
 	// SetAside takes slices out of a job that was not sent, by their index: their reports
-	// count as rejected with code, and a row with why stays for the operator. It returns the job
-	// with what is left, under the same lease, and nil if that is nothing. ErrDifferent if
-	// the job was sent: then it is the whole job that cannot be finished.
+	// count as rejected with code, and a row with why stays for the operator. It returns
+	// the job with what is left, under the same lease, and nil if that is nothing.
+	// ErrDifferent if the job was sent: then it is the whole job that cannot be finished.
 	SetAside(ctx context.Context, j *Job, slices []int, code dap.ReportError, why string) (*Job, error)
 	// SaveSent records what is about to be sent, before the first byte leaves, and
 	// extends the lease to expires if that is later. Again with the same Step and Digest

@@ -17,10 +17,10 @@ func seeded(n uint64) derand.Rand {
 	return derand.New(rand.NewChaCha8(seed))
 }
 
-// TestAllOrders: all 120 orders of five things come about as often as each other. Of 120,000
-// draws, chi-squared with 119 degrees of freedom is above 206 with a probability below 1e-6
-// (Laurent and Massart 2000, lemma 1: 119 + 2 sqrt(119 x) + 2 x with x = 13.9 is 228; the bound
-// used is that).
+// TestAllOrders: all 120 orders of five things come about as often as each other. Of
+// 120,000 draws, chi-squared with 119 degrees of freedom is above 206 with a probability
+// below 1e-6 (Laurent and Massart 2000, lemma 1: 119 + 2 sqrt(119 x) + 2 x with x = 13.9
+// is 228; the bound used is that).
 func TestAllOrders(t *testing.T) {
 	counts := make(map[[5]uint32]int)
 	r := seeded(1)
@@ -38,9 +38,9 @@ func TestAllOrders(t *testing.T) {
 	}
 }
 
-// TestPlaces: each of 40 things comes to each of 40 places as often as to others. In 40,000 draws
-// each of 1,600 cells has 1,000 expected; one off by 200, which is 6.4 standard deviations, has a
-// probability below 1,600 * 2e-10.
+// TestPlaces: each of 40 things comes to each of 40 places as often as to others. In
+// 40,000 draws each of 1,600 cells has 1,000 expected; one off by 200, which is 6.4
+// standard deviations, has a probability below 1,600 * 2e-10.
 func TestPlaces(t *testing.T) {
 	const n, draws = 40, 40_000
 	var counts [n][n]int
@@ -59,8 +59,8 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestDraw: an order has each thing once, whatever their number; no randomness is used twice, and
-// the cryptographic source makes another each time.
+// TestDraw: an order has each thing once, whatever their number; no randomness is used
+// twice, and the cryptographic source makes another each time.
 func TestDraw(t *testing.T) {
 	for n := range uint32(200) {
 		seen := make([]bool, n)

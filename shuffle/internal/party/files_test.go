@@ -15,8 +15,8 @@ import (
 	"github.com/starling-agg/starling/internal/disk/disktest"
 )
 
-// TestScratch: what is put in comes out, in any order, and nothing of it can be read on the disk,
-// nor where two items are the same.
+// TestScratch: what is put in comes out, in any order, and nothing of it can be read on
+// the disk, nor where two items are the same.
 func TestScratch(t *testing.T) {
 	fsys := disktest.NewMem(1)
 	s, err := newScratch(fsys, 40)
@@ -77,8 +77,8 @@ func TestScratchCut(t *testing.T) {
 	s.close()
 }
 
-// TestSegments: records of a log in many files are all there, in order, over rotations, starts and
-// losses of power at each of them.
+// TestSegments: records of a log in many files are all there, in order, over rotations,
+// starts and losses of power at each of them.
 func TestSegments(t *testing.T) {
 	const limit = 300
 	for seed := range uint64(30) {
@@ -154,7 +154,8 @@ func TestSegments(t *testing.T) {
 	}
 }
 
-// TestSegmentCut: what is gone of a file that was full is missed, over starts: no loss of power takes it.
+// TestSegmentCut: what is gone of a file that was full is missed, over starts: no loss of
+// power takes it.
 func TestSegmentCut(t *testing.T) {
 	fsys := disktest.NewMem(1)
 	s, err := openSegments(fsys, disk.LogOptions{}, nil)

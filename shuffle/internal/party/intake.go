@@ -36,7 +36,8 @@ var (
 	ErrBroken = errors.New("shuffle: the disk failed")
 	// ErrRound: there is no such round here, or it is over.
 	ErrRound = errors.New("shuffle: no such round here")
-	// ErrConflict: another batch of that round was announced or taken, and one is all there is.
+	// ErrConflict: another batch of that round was announced or taken, and one is all
+	// there is.
 	ErrConflict = errors.New("shuffle: another batch of the round")
 	// ErrNotYet: the round is not over by this party's clock. It may be sent later.
 	ErrNotYet = errors.New("shuffle: the round is not over yet")

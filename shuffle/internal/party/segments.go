@@ -32,10 +32,10 @@ type segments struct {
 
 func segmentName(i int) string { return fmt.Sprintf("%s%06d", segmentPrefix, i) }
 
-// openSegments opens a log, hands what is in it to visit in order, and makes it where it is
-// not there. A file is written anew unless the next one says that all of it had been durable:
-// what a crash left in memory only is on the disk then. It fails with *[StateError] where a file
-// is missing, or shorter than the next one says.
+// openSegments opens a log, hands what is in it to visit in order, and makes it where it
+// is not there. A file is written anew unless the next one says that all of it had been
+// durable: what a crash left in memory only is on the disk then. It fails with
+// *[StateError] where a file is missing, or shorter than the next one says.
 func openSegments(fsys disk.FS, opt disk.LogOptions, visit func([]byte) error) (*segments, error) {
 	opt.MaxRecord = maxRecord
 	s := &segments{fs: fsys, opt: opt, limit: segmentBytes}
@@ -77,8 +77,8 @@ func openSegments(fsys disk.FS, opt disk.LogOptions, visit func([]byte) error) (
 	return s, nil
 }
 
-// whole says of each file but the last whether it is as the next one says. Of one that power was
-// lost before, or that was written anew then, the next one says nothing.
+// whole says of each file but the last whether it is as the next one says. Of one that
+// power was lost before, or that was written anew then, the next one says nothing.
 func (s *segments) whole() (whole []bool, err error) {
 	var last disk.Scan
 	for i := range s.files {

@@ -191,7 +191,8 @@ func exists(fsys disk.FS, name string) (bool, error) {
 	return err == nil, err
 }
 
-// openShuffle reads what a party has of a shuffle, and goes on with what a loss of power stopped.
+// openShuffle reads what a party has of a shuffle, and goes on with what a loss of power
+// stopped.
 func (p *Party) openShuffle(s Shuffle) error {
 	dir := hex.EncodeToString(s.Recipe[:])
 	for _, sub := range []string{roundsDir, resultsDir} {

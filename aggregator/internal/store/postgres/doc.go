@@ -78,11 +78,12 @@
 //
 // # Rules
 //
-// What must hold whatever the code does stands in the schema: releases are disjoint within
-// a task and a view, and not below the task's minimum; the ledger has no UPDATE and no
-// DELETE; what an issuer has answered only grows, until its key is destroyed. Two roles make that last one a wall: one that owns the tables and migrates, and
-// one that the replicas connect as, which is granted what they do and no more. Where both
-// are one role, it keeps mistakes out, and nobody who has the role's password.
+// What must hold whatever the code does stands in the schema: releases are disjoint
+// within a task and a view, and not below the task's minimum; the ledger has no UPDATE
+// and no DELETE; what an issuer has answered only grows, until its key is destroyed. Two
+// roles make these last two a wall: one that owns the tables and migrates, and one that
+// the replicas connect as, which is granted what they do and no more. Where both are one
+// role, it keeps mistakes out, and nobody who has the role's password.
 //
 // # Shredding
 //
@@ -92,11 +93,12 @@
 // A part is sealed under the key of the time at which it came, which stays for as long as
 // the part is there.
 //
-// Each task has a secret besides, which goes when it is retired. A part and noise lie under
-// a key of both, a kept share under one of the secret, too, and the ids of runs and
-// flights, and marks with their reports, are enciphered under keys of it. Secrets lie under a root of the day. docs/data-model.md says what
-// that buys. A task of a schema of before gets its secret once no older program runs; what
-// was written until then says of itself that it is of the old form, and both are read.
+// Each task has a secret besides, which goes when it is retired. A part and noise lie
+// under a key of both, a kept share under one of the secret, too, and the ids of runs and
+// flights, and marks with their reports, are enciphered under keys of it. Secrets lie
+// under a root of the day. docs/data-model.md says what that buys. A task of a schema of
+// before gets its secret once no older program runs; what was written until then says of
+// itself that it is of the old form, and both are read.
 //
 // # Compatible services
 //

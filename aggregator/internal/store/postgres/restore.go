@@ -24,11 +24,12 @@ type Restored struct {
 	Reports   uint64 // dropped, that were waiting
 }
 
-// Restore takes a database that was put back for the aggregator's own from now on: its marks
-// begin a new epoch. Every task is closed, for what it released and took after the backup
-// nobody knows; its ledger stays, and so do the answers of collections that are ready.
-// Reports that waited count as dropped, and HPKE keys, some of which were destroyed since,
-// go. A task that released after the backup and is not in it is never taken again. No process may have the database open. Again is harmless: it is another
+// Restore takes a database that was put back for the aggregator's own from now on: its
+// marks begin a new epoch. Every task is closed, for what it released and took after the
+// backup nobody knows; its ledger stays, and so do the answers of collections that are
+// ready. Reports that waited count as dropped, and HPKE keys, some of which were
+// destroyed since, go. A task that released after the backup and is not in it is never
+// taken again. No process may have the database open. Again is harmless: it is another
 // epoch. Of the options Database, Role, Party and Marks count.
 func Restore(ctx context.Context, opt Options) (done Restored, err error) {
 	if opt.Marks == nil {
