@@ -117,6 +117,5 @@ func ExamplePresentationState() {
 	}
 	_, err = again.Present(keep, bindings[0])
 	fmt.Println(len(tags), "tags, and then:", err)
-	// Output: 3 tags, and then: arc: the limit of presentations is reached: 0 of 3 are
-	// left, not 1
+	// Output: 3 tags, and then: arc: the limit of presentations is reached: 0 of 3 are left, not 1
 }
