@@ -59,6 +59,7 @@ type counting struct {
 	cohort   arc.Cohort
 	wallets  []*credentials.Wallet
 	visited  time.Duration // what enrolments and visits took
+	steady   time.Duration // what each took, many at a time, once as many as that were done
 }
 
 // newCounting finds free ports, and when the epoch is to begin: after a time.
@@ -251,7 +252,7 @@ func (f *frame) enrol(ctx context.Context) error {
 func (f *frame) visits(ctx context.Context) error {
 	c := f.counting
 	c.wallets = make([]*credentials.Wallet, c.devices)
-	var done atomic.Uint64
+	var done, warm atomic.Uint64 // visits, and how long the first ones took, in nanoseconds
 	begin := time.Now()
 	stop := f.tick(enrolling, uint64(c.devices), &done)
 	defer stop()
@@ -267,10 +268,17 @@ func (f *frame) visits(ctx context.Context) error {
 			return fmt.Errorf("device %d: %w", i, err)
 		}
 		c.wallets[i] = w
-		done.Add(1)
+		if done.Add(1) == visiting {
+			warm.Store(uint64(time.Since(begin)))
+		}
 		return nil
 	})
 	c.visited = time.Since(begin)
+	if n := c.devices; n >= 2*visiting {
+		c.steady = (c.visited - time.Duration(warm.Load())) / time.Duration(n-visiting)
+	} else {
+		c.steady = c.visited / time.Duration(max(1, n))
+	}
 	if err != nil && ctx.Err() == nil && !time.Now().Before(c.begin) {
 		err = &lateError{done.Load(), c.visited, err}
 	}

@@ -72,7 +72,7 @@ func (f *frame) rehearse(ctx context.Context, pose poser) error {
 	if err := x.run(ctx, pose, act{enrolling, x.visits}); err != nil {
 		return err
 	}
-	f.tempo = tempo{x.took(starting), x.counting.visited / time.Duration(o.counted), slack}
+	f.tempo = tempo{x.took(starting), x.counting.steady, slack}
 	return nil
 }
 

@@ -320,7 +320,10 @@ func (r *Relay) ask(ctx context.Context, body []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	out.Header = http.Header{"Content-Type": {requestMedia}, "User-Agent": nil}
+	// An empty key is not sent. It says that the request may go out again on another
+	// connection, where the gateway closed a kept one while it was on its way: devices send
+	// requests again too, and the gateway opens each once.
+	out.Header = http.Header{"Content-Type": {requestMedia}, "User-Agent": nil, "Idempotency-Key": {}}
 	if r.o.Token != "" {
 		out.Header.Set("Authorization", "Bearer "+r.o.Token)
 	}

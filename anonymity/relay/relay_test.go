@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,6 +125,39 @@ func TestStrips(t *testing.T) {
 	}
 	if log.Len() != 0 {
 		t.Errorf("a request was logged: %s", &log)
+	}
+}
+
+// TestKeptConnectionClosed: a gateway that closes a kept connection when the next request is
+// on it already costs no device its request, and hears nothing more of it.
+func TestKeptConnectionClosed(t *testing.T) {
+	var asked atomic.Int64
+	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if len(r.Header["Idempotency-Key"]) > 0 {
+			t.Error("the gateway got a header that is for the relay's own transport")
+		}
+		if asked.Add(1) == 2 {
+			c, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			c.Close()
+			return
+		}
+		w.Header().Set("Content-Type", responseMedia)
+		w.Write(body)
+	}))
+	defer gateway.Close()
+	relay := newRelay(t, Options{Gateway: gateway.URL, Transport: defaultTransport()})
+	for _, body := range []string{"first", "second"} {
+		if w := serve(relay, post(body)); w.Code != 200 || w.Body.String() != body {
+			t.Errorf("%s: status %d, %q", body, w.Code, w.Body)
+		}
+	}
+	if asked.Load() != 3 {
+		t.Errorf("the gateway was asked %d times", asked.Load())
 	}
 }
 

@@ -104,7 +104,7 @@ func (s Server) run(ctx context.Context, ready func()) error {
 }
 
 // serve runs server until ctx ends and then drains it.
-func serve(ctx context.Context, server *http.Server, listener net.Listener, secure bool, opened func(net.Addr), ready func()) error {
+func serve(ctx context.Context, server *http.Server, listener *limiter, secure bool, opened func(net.Addr), ready func()) error {
 	if opened != nil {
 		opened(listener.Addr())
 	}
@@ -124,6 +124,10 @@ func serve(ctx context.Context, server *http.Server, listener net.Listener, secu
 	}
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), defaultDrain*3/4)
 	defer cancel()
+	// A client's pool opens more connections than it comes to use, and net/http would wait
+	// five seconds for a first request on each.
+	unused := time.AfterFunc(unasked, listener.leaveFresh)
+	defer unused.Stop()
 	if err := server.Shutdown(drain); err != nil {
 		server.Close() // requests that outlive the drain are cut; their clients retry
 		if !errors.Is(err, context.DeadlineExceeded) {

@@ -34,6 +34,8 @@ const (
 	hurry = 8
 	// firstHead is how long a new connection keeps its place, if others can wait as long.
 	firstHead = 100 * time.Millisecond
+	// unasked is how long a connection without a first request is kept when the server stops.
+	unasked = 500 * time.Millisecond
 	// maxKnown bounds the addresses that are remembered for a valid token.
 	maxKnown = 64
 )
@@ -45,7 +47,9 @@ const (
 // many as there are places.
 //
 // A peer that has shown a valid token ([Known]) has places of its own beside those of
-// strangers, and so have later connections from its address.
+// strangers, and so have later connections from its address. Where those are taken it
+// shares the others; an idle one of its own makes place only when none of them is free, for
+// its owner may be about to use it.
 type limiter struct {
 	net.Listener
 	idleTimeout time.Duration
@@ -94,6 +98,8 @@ func (r *room) longest(now time.Time, patient bool) *conn {
 	}
 	return c
 }
+
+func (r *room) free() bool { return r.taken < r.places }
 
 func (r *room) idle() int { return r.fresh.Len() + r.kept.Len() }
 
@@ -257,6 +263,19 @@ func (g *limiter) leave(c *conn) {
 	c.room = nil
 }
 
+// leaveFresh closes the connections that have sent no whole head of a request yet.
+func (g *limiter) leaveFresh() {
+	g.change(func(out *closing) {
+		for _, r := range []*room{&g.shared, &g.reserve} {
+			for e := r.fresh.Front(); e != nil; e = r.fresh.Front() {
+				c := e.Value.(*conn)
+				g.leave(c)
+				out.conns = append(out.conns, c)
+			}
+		}
+	})
+}
+
 // source finds or makes what is known of an address. g.mu must be held.
 func (g *limiter) source(from netip.Addr) *source {
 	s := g.sources[from]
@@ -300,7 +319,10 @@ func (g *limiter) offer(nc net.Conn) {
 
 // room is where a connection belongs. g.mu must be held.
 func (g *limiter) room(c *conn) *room {
-	if _, ok := g.known[c.from]; ok && !g.proxied && (g.reserve.taken < g.reserve.places || g.reserve.idle() > 0) {
+	if _, ok := g.known[c.from]; !ok || g.proxied {
+		return &g.shared
+	}
+	if g.reserve.free() || !g.shared.free() && g.reserve.idle() > 0 {
 		return &g.reserve
 	}
 	return &g.shared
@@ -319,11 +341,11 @@ func (g *limiter) place(c *conn, out *closing, patient bool) bool {
 		}
 	}
 	r := g.room(c)
-	if r.taken >= r.places && !r.makePlace(out, g, patient) {
+	if !r.free() && !r.makePlace(out, g, patient) {
 		return false
 	}
 	now := time.Now()
-	for { // the fuller, the less patient
+	for r == &g.shared { // the fuller, the less patient
 		longest := r.longest(now, true)
 		if longest == nil || now.Sub(longest.since) <= r.patience(g.idleTimeout) {
 			break
@@ -478,7 +500,7 @@ func (g *limiter) know(c *conn, from netip.Addr) {
 	if !from.IsValid() {
 		return
 	}
-	g.change(func(out *closing) {
+	g.change(func(*closing) {
 		now := time.Now()
 		if _, ok := g.known[from]; !ok && len(g.known) == maxKnown {
 			oldest := from
@@ -491,7 +513,7 @@ func (g *limiter) know(c *conn, from netip.Addr) {
 		}
 		g.known[from] = now
 		r := &g.reserve
-		if g.proxied || c.gone || c.room != &g.shared || r.taken >= r.places && (r.idle() == 0 || !r.makePlace(out, g, false)) {
+		if g.proxied || c.gone || c.room != &g.shared || !r.free() {
 			return
 		}
 		c.busy()

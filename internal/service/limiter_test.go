@@ -370,6 +370,68 @@ func TestPeerHasAPlace(t *testing.T) {
 	})
 }
 
+// TestPeerHasMore: a peer with more connections than are reserved keeps all of them, idle
+// or not, while places of strangers are free. A pool of connections is idle only until its
+// owner asks again, and whoever closes one then has lost a request.
+func TestPeerHasMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := flood(t, Listen{MaxConnections: 32, ReservedConnections: 2, MaxPerAddress: -1})
+		var pool []*visitor
+		for i := range 12 {
+			v := f.dial("203.0.113.1")
+			if v.ask("/known", "") != 200 {
+				t.Fatal("no answer")
+			}
+			pool = append(pool, v)
+			if i == 6 {
+				time.Sleep(2 * leastIdle)
+			}
+		}
+		time.Sleep(2 * leastIdle)
+		for i, v := range pool {
+			if v.ask("/", "") != 200 {
+				t.Errorf("connection %d was closed", i)
+			}
+		}
+		if got := f.shed(shedIdle); got != "0" {
+			t.Errorf("%s idle connections were closed", got)
+		}
+		f.end()
+		for _, v := range pool {
+			v.Close()
+		}
+	})
+}
+
+// TestStopsWithoutTheUnused: a connection on which nothing was ever asked keeps no server
+// from stopping, and a request under way does.
+func TestStopsWithoutTheUnused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := flood(t, Listen{MaxConnections: 8})
+		unused, waits := f.dial("203.0.113.1"), f.dial("203.0.113.1")
+		answered := make(chan int, 1)
+		go func() { answered <- waits.ask("/wait", "") }()
+		synctest.Wait()
+		const request = 2 * time.Second
+		time.AfterFunc(request, func() { close(f.leave) })
+		begin := time.Now()
+		if err := f.stop(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begin); took < request || took > request+unasked {
+			t.Errorf("stopped after %v, with a request of %v", took, request)
+		}
+		if status := <-answered; status != 200 {
+			t.Errorf("the request under way got status %d", status)
+		}
+		if !unused.gone() {
+			t.Error("the unused connection is still open")
+		}
+		unused.Close()
+		waits.Close()
+	})
+}
+
 // TestSlowBodies: a body below the least rate ends, one above it does not; and where its
 // place is needed, a body has to hurry.
 func TestSlowBodies(t *testing.T) {
