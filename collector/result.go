@@ -62,8 +62,15 @@ type Result struct {
 	// Labels are the names of a histogram's buckets, or of groups; nil where the recipe
 	// gives none.
 	Labels []string
+	// LeftOut are the independent batches of a round that its result leaves out, and why.
+	// ReportCount and Raw are of the others, as are Distribution, Groups and Table; Estimate
+	// is about the contributions of all, and its intervals hold what these few might have
+	// changed. Nil where none are left out.
+	LeftOut []recipe.Part
 	// Guarantee is what the people in the batch have.
 	Guarantee *recipe.Guarantee
+
+	joined *recipe.Joined // nil of two servers
 }
 
 // open opens both aggregate shares of a job's answer, adds them up and works out the
@@ -146,6 +153,11 @@ func (r *Result) fill(checked *recipe.Checked) error {
 		if err := r.estimate(of); err != nil {
 			return err
 		}
+		if !of.Sampled() {
+			if err := r.tabulate(of); err != nil {
+				return err
+			}
+		}
 		return r.lengthen(of)
 	}
 	r.Estimate = make([]float64, len(r.Raw))
@@ -165,7 +177,14 @@ func (r *Result) fill(checked *recipe.Checked) error {
 		r.Interval95[i] = [2]float64{(v - reach) * unit, (v + reach) * unit}
 	}
 	r.SamplingStderr = samplingStderr(of.Query, r.Estimate, n)
-	var err error
+	if err := r.tabulate(of); err != nil {
+		return err
+	}
+	return r.lengthen(of)
+}
+
+// tabulate makes of the sums what the query asks for besides.
+func (r *Result) tabulate(of *recipe.Recipe) (err error) {
 	if r.Distribution, err = of.Distribution(r.Raw, r.ReportCount); err != nil {
 		return fmt.Errorf("collector: %w", err)
 	}
@@ -175,7 +194,7 @@ func (r *Result) fill(checked *recipe.Checked) error {
 	if r.Table, err = of.Table(r.Raw, r.ReportCount, nil); err != nil {
 		return fmt.Errorf("collector: %w", err)
 	}
-	return r.lengthen(of)
+	return nil
 }
 
 // lengthen turns estimates of projected sums, which all have one standard error, into
@@ -257,10 +276,11 @@ func (r *Result) MarshalJSON() ([]byte, error) {
 		Distribution   *recipe.Distribution `json:"distribution,omitempty"`
 		Groups         *recipe.GroupTable   `json:"groups,omitempty"`
 		Table          *recipe.Table        `json:"table,omitempty"`
+		LeftOut        []recipe.Part        `json:"left_out,omitempty"`
 		Guarantee      *recipe.Guarantee    `json:"guarantee"`
 	}{
 		r.RecipeID, r.TaskID, r.ReportCount,
 		[2]uint64{uint64(r.Interval.Start), uint64(r.Interval.Start) + uint64(r.Interval.Duration)}, r.From, r.To,
-		r.Labels, r.Raw, r.Estimate, r.Stderr, r.Interval95, r.SamplingStderr, r.Sampled, r.Distribution, r.Groups, r.Table, r.Guarantee,
+		r.Labels, r.Raw, r.Estimate, r.Stderr, r.Interval95, r.SamplingStderr, r.Sampled, r.Distribution, r.Groups, r.Table, r.LeftOut, r.Guarantee,
 	})
 }

@@ -36,6 +36,9 @@ func decides(r *recipe.Recipe) bool {
 // estimate fills in a result of a recipe whose devices toss coins or randomize.
 func (r *Result) estimate(of *recipe.Recipe) error {
 	e, err := of.Estimate(r.Raw, r.ReportCount)
+	if r.joined != nil {
+		e, err = of.EstimateJoined(r.joined)
+	}
 	if err != nil {
 		return fmt.Errorf("collector: %w", err)
 	}
@@ -45,7 +48,7 @@ func (r *Result) estimate(of *recipe.Recipe) error {
 		// surer than the sum is.
 		unit = 1 / e.Devices
 	}
-	z := of.Noise.Spread().Deviations95()
+	z := of.Blurred(r.ReportCount).Deviations95()
 	r.Sampled = &Sampled{
 		Devices: e.Devices, Answers: e.Answers, Dummies: math.Max(0, float64(r.ReportCount)-e.Answers),
 		Threshold: of.Threshold(), MinBatch: of.MinBatch, DummiesAllowed: of.Threshold() - of.MinBatch,

@@ -51,15 +51,15 @@ func empty(s sketch.State) Cell {
 	return Cell{s, n, n, [2]float64{n, n}}
 }
 
-// cell is that of an estimate of a count, of that deviation, whose noise is of n.
-func cell(n Noise, count, deviation float64) Cell {
-	return Cell{sketch.Detected(count, deviation, n.Spread().Deviations95()), count, deviation, interval(n, count, deviation)}
+// cell is that of an estimate of a count, of that deviation, whose noise is of n's kind.
+func cell(n Spread, count, deviation float64) Cell {
+	return Cell{sketch.Detected(count, deviation, n.Deviations95()), count, deviation, interval(n, count, deviation)}
 }
 
 // interval is a 95 % interval of a whole number, from an estimate of that deviation, whose
-// noise is of n.
-func interval(n Noise, x, deviation float64) [2]float64 {
-	off := n.Spread().Deviations95() * deviation
+// noise is of n's kind.
+func interval(n Spread, x, deviation float64) [2]float64 {
+	off := n.Deviations95() * deviation
 	if off > 0 { // whole numbers lie beside what a density of that deviation covers
 		off += .5
 	}
@@ -67,6 +67,6 @@ func interval(n Noise, x, deviation float64) [2]float64 {
 }
 
 // deviation is that of n times the root of a variance whose unit is that of n.
-func deviation(n Noise, variance float64) float64 {
-	return n.Spread().Deviation * math.Sqrt(max(0, variance))
+func deviation(n Spread, variance float64) float64 {
+	return n.Deviation * math.Sqrt(max(0, variance))
 }

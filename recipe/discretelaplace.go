@@ -52,15 +52,7 @@ func (n DiscreteLaplace) Sampler() (noise.Sampler, error) {
 // of the sum of two continuous Laplace variables of scale b.
 func (n DiscreteLaplace) Spread() Spread {
 	return drawn(n, func(deviation float64) Spread {
-		low, high := 0.0, 10.0 // of x/b
-		for range 60 {
-			if mid := (low + high) / 2; (1+mid/2)*math.Exp(-mid) > 0.05 {
-				low = mid
-			} else {
-				high = mid
-			}
-		}
-		return Spread{deviation, high * n.Scale.Float()}
+		return laplaceSpread(deviation, n.Scale.Float(), 2)
 	})
 }
 

@@ -17,22 +17,19 @@ func (q Distinct) String() string {
 }
 
 // noiseOfCells is what the estimate knows of noise.
-func noiseOfCells(n Noise) sketch.DistinctNoise {
-	if noise := noiseOf(n); noise.Laplace > 0 {
-		return sketch.DistinctNoise{Scale: noise.Laplace, Draws: 2}
-	}
-	return sketch.DistinctNoise{}
+func noiseOfCells(n Spread) sketch.DistinctNoise {
+	return sketch.DistinctNoise{Scale: n.Scale, Draws: n.Draws}
 }
 
 // expected says how far off the number is, at most, where all texts are different.
 func (q Distinct) expected(r *Recipe) string {
 	texts := min(r.usual(), uint64(q.Width))
 	return fmt.Sprintf("a device marks 1 of %d cells; of %d different texts the number is off by about %.3g, with probability 95 %%",
-		q.Width, texts, Normal95*noiseOfCells(r.Noise).Expected(int(q.Width), int(texts)))
+		q.Width, texts, Normal95*noiseOfCells(r.Blurred(r.usual())).Expected(int(q.Width), int(texts)))
 }
 
 // Tabulate has one cell, below detection where the noise leaves no bound from above.
-func (q Distinct) Tabulate(n Noise, sums []int64, reports uint64, asked []string) (*Table, error) {
+func (q Distinct) Tabulate(n Spread, sums []int64, reports uint64, asked []string) (*Table, error) {
 	if len(sums) != int(q.Width) {
 		return nil, fmt.Errorf("%d sums for %d cells", len(sums), q.Width)
 	}

@@ -61,6 +61,18 @@ func (e *Estimates) Interval(place int, z float64) [2]float64 {
 //     dummy adds nothing to exact sums; to randomized ones it adds as much as no answer
 //     does, which the total number of reports takes away.
 func (r *Recipe) Estimate(sums []int64, reports uint64) (*Estimates, error) {
+	return r.estimate(sums, reports, reports)
+}
+
+// EstimateJoined is Estimate about all contributions of a round, whatever batch they are in:
+// those that are left out are as a part of the others that nobody chose, which counts as one
+// of reports that each coins kept back.
+func (r *Recipe) EstimateJoined(j *Joined) (*Estimates, error) {
+	return r.estimate(j.Sums, j.Reports, max(j.All, j.Reports))
+}
+
+// estimate is about all of the contributions that there are, of which reports were added up.
+func (r *Recipe) estimate(sums []int64, reports, all uint64) (*Estimates, error) {
 	if r.Query == nil || len(sums) != r.Query.Aggregates() {
 		return nil, fmt.Errorf("recipe: %d sums for query %v", len(sums), r.Query)
 	}
@@ -69,6 +81,10 @@ func (r *Recipe) Estimate(sums []int64, reports uint64) (*Estimates, error) {
 	}
 	p := r.probabilities()
 	n := float64(reports)
+	if all > reports {
+		p.report = n / float64(all)
+		p.upload = p.report
+	}
 	counts := sums
 	if r.Randomizer != nil {
 		var err error

@@ -43,3 +43,13 @@ func (r *Recipe) ProjectiveVariance(held, devices float64) float64 {
 
 // ExpectedErrors says how far off a query's numbers are that are computed of what is released.
 func ExpectedErrors(r *Recipe) string { return r.expectedErrors() }
+
+// Linear is the encoding of an answer, LeastOf how many are sure to be in one batch.
+func Linear(q Query, answer []uint64) []uint64 { return linear(q, answer) }
+func LeastOf(z Cloak) uint64                   { return z.least() }
+
+// LaplaceSpread is that of draws of Laplace noise, and Within a distance that it stays within.
+func LaplaceSpread(deviation, scale, draws float64) Spread {
+	return laplaceSpread(deviation, scale, draws)
+}
+func (s Spread) Within(miss float64) float64 { return s.within(miss) }

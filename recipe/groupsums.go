@@ -225,7 +225,7 @@ func (q GroupSums) SumVariance() float64 {
 
 // errors are those of a recipe's noise, at as many reports as a batch usually has.
 func (q GroupSums) errors(r *Recipe) GroupErrors {
-	noise := r.Noise.Spread()
+	noise := r.Blurred(r.usual())
 	return q.Errors(noise.Deviations95(), noise.Deviation*noise.Deviation, r.usual())
 }
 

@@ -55,7 +55,7 @@ func (r *Recipe) GroupTable(sums []int64, reports uint64) (*GroupTable, error) {
 	if err != nil {
 		return nil, fmt.Errorf("recipe: %w", err)
 	}
-	noise := r.Noise.Spread()
+	noise := r.Blurred(reports)
 	z := noise.Deviations95()
 	each, all, err := g.Moments(sums, reports, noise.Deviation*noise.Deviation)
 	if err != nil {
@@ -92,7 +92,7 @@ func (r *Recipe) GroupTable(sums []int64, reports uint64) (*GroupTable, error) {
 		x.Group = r.Label(i)
 		t.Groups = append(t.Groups, x)
 	}
-	if !r.Noisy() {
+	if noise.Deviation == 0 {
 		t.suppress(float64(r.MinBatch))
 	}
 	return t, nil

@@ -245,15 +245,16 @@ func (q Hierarchy) FitVariance() float64 {
 
 // expected says how many places a device marks, and the largest error of a count.
 func (q Hierarchy) expected(r *Recipe) string {
+	n := r.Blurred(r.usual())
 	return fmt.Sprintf("a device marks at most %d of %d places; the noise puts each count off by at most %.3g, with probability 95 %%",
-		q.levels(), len(q.Places), interval(r.Noise, 0, deviation(r.Noise, q.FitVariance()))[1])
+		q.levels(), len(q.Places), interval(n, 0, deviation(n, q.FitVariance()))[1])
 }
 
 func (Hierarchy) whole() string { return "tables of a secret sample are not estimated" }
 
 // Tabulate has a cell for each place in its order, whose counts are the least squares fit of
 // the released sums to one another and to the number of reports, with exact variances.
-func (q Hierarchy) Tabulate(n Noise, sums []int64, reports uint64, asked []string) (*Table, error) {
+func (q Hierarchy) Tabulate(n Spread, sums []int64, reports uint64, asked []string) (*Table, error) {
 	f, parents, err := q.fit()
 	if err != nil {
 		return nil, err

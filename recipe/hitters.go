@@ -147,7 +147,7 @@ func (q HeavyHitters) FitVariance() float64 { return 1 / float64(max(1, q.Checks
 
 // detects is the least count of a text that a search among the reports finds with
 // probability 95 %, where their texts are all rare.
-func (q HeavyHitters) detects(n Noise, reports uint64) float64 {
+func (q HeavyHitters) detects(n Spread, reports uint64) float64 {
 	s, noise := q.sketch(), noiseOf(n)
 	noise.Deviation = math.Hypot(noise.Deviation, math.Sqrt(float64(reports)/float64(s.Width)))
 	most := float64(s.Width) / (2 * math.Pow(float64(s.Alphabet), float64(s.Step)))
@@ -158,13 +158,14 @@ func (HeavyHitters) whole() string { return "texts of a secret sample are not co
 
 // expected says how many cells a device marks, and which counts are found.
 func (q HeavyHitters) expected(r *Recipe) string {
-	n, reports := r.Noise, r.usual()
+	reports := r.usual()
+	n := r.Blurred(reports)
 	cells, rows := q.size()
 	if cells == 0 {
 		return ""
 	}
 	text := fmt.Sprintf("a device marks %d of %d cells; noise and rare texts put each count off by about %.3g", rows, cells,
-		interval(n, 0, math.Sqrt(q.FitVariance())*math.Hypot(n.Spread().Deviation, math.Sqrt(float64(reports)/float64(q.Width))))[1])
+		interval(n, 0, math.Sqrt(q.FitVariance())*math.Hypot(n.Deviation, math.Sqrt(float64(reports)/float64(q.Width))))[1])
 	if q.sketch().Searches() {
 		text += fmt.Sprintf("; of %d reports, a text that %d have is found with probability 95 %%; noise has any found that nobody has with probability %g %% at most, ",
 			reports, uint64(math.Ceil(q.detects(n, reports))), 100*FalseFinds)
@@ -195,7 +196,7 @@ type Search struct {
 // Tabulate has a cell for each text that is found, the most frequent first, whose counts are
 // above the threshold and so a little too high where they are near it; and for each text
 // that is asked for.
-func (q HeavyHitters) Tabulate(n Noise, sums []int64, reports uint64, asked []string) (*Table, error) {
+func (q HeavyHitters) Tabulate(n Spread, sums []int64, reports uint64, asked []string) (*Table, error) {
 	s := q.sketch()
 	var spelled [][]byte
 	at := make([]int, len(asked))

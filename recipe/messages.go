@@ -11,7 +11,8 @@ type Messenger struct {
 	least    uint64 // contributions of a batch
 	messages int
 	size     int
-	sums     int // that a tally has
+	sums     int  // that a tally has
+	whole    bool // results rest on every contribution's being an answer
 	// spoils says what one lost message or one device that lies does to the result.
 	spoils string
 	// encode makes the messages of an answer, or of none where it is nil.
@@ -71,9 +72,10 @@ func (m *Messenger) MessageSize() int { return m.size }
 
 // Messages makes the messages of one contribution, which is made once: those of the answer
 // with these numbers, or with none of a device that has no answer. They are drawn anew each
-// time, from a cryptographic source. It fails with *[AnswerError].
+// time, from a cryptographic source. It fails with *[AnswerError], as it does of none where
+// the query counts on each contribution to have an answer.
 func (m *Messenger) Messages(answer []uint64) ([][]byte, error) {
-	if answer != nil && !m.given.Holds(answer) {
+	if answer != nil && !m.given.Holds(answer) || answer == nil && m.whole {
 		return nil, &AnswerError{m.given.Wanted()}
 	}
 	return m.encode(answer)

@@ -59,6 +59,75 @@ type Spread struct {
 	// Reach95 is a distance that it stays within with probability 95 % or more, once it is
 	// rounded up to a whole number, as the noise is whole.
 	Reach95 float64
+	// Scale is that of discrete Laplace noise, 0 for other noise, and Draws how many draws
+	// of it are added up: of devices that add a share of 1/h each, n/h.
+	Scale, Draws float64
+}
+
+// laplaceSpread is that of draws of discrete Laplace noise, of which the standard deviation
+// is known, each of a scale. With every draw more it reaches fewer deviations far, so that
+// parts of a draw are left out.
+func laplaceSpread(deviation, scale, draws float64) Spread {
+	const most = 32 // beyond, the reach is that of as many
+	n := min(max(1, int(draws)), most)
+	low, high := 0.0, 64.0 // in units of the scale
+	for range 60 {
+		if mid := (low + high) / 2; laplaceTail(n, mid) > 0.05 {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	return Spread{deviation, max(Normal95*deviation, high*scale*math.Sqrt(draws/float64(n))), scale, draws}
+}
+
+// laplaceTail is the probability that n continuous Laplace variables of scale 1 add up to
+// more than x, or less than -x: of the difference of two gamma variables of shape n.
+func laplaceTail(n int, x float64) float64 {
+	sum, each := 0.0, 1.0 // x^k/k!
+	for k := range n {
+		if k > 0 {
+			each *= x / float64(k)
+		}
+		inner, c := 0.0, math.Exp2(-float64(n)) // C(n+l-1, l) 2^-(n+l)
+		for l := range n - k {
+			if l > 0 {
+				c *= float64(n+l-1) / float64(2*l)
+			}
+			inner += c
+		}
+		sum += each * inner
+	}
+	return 2 * math.Exp(-x) * sum
+}
+
+// within is a distance that the noise stays within but for a probability of miss: by
+// Chernoff's inequality, of the moment generating function (1 - s^2)^-Draws in units of the
+// scale, which of discrete noise is no larger; or by that of normal noise.
+func (s Spread) within(miss float64) float64 {
+	if s.Deviation == 0 {
+		return 0
+	}
+	l := -math.Log(miss / 2)
+	if s.Scale == 0 {
+		return s.Deviation * math.Sqrt(2*l)
+	}
+	x := math.Inf(1)
+	for i := 1; i < 1000; i++ {
+		u := float64(i) / 1000
+		x = math.Min(x, (l-s.Draws*math.Log1p(-u*u))/u)
+	}
+	return x * s.Scale
+}
+
+// Blurred is the spread of the noise in each sum of a batch of reports, whoever added it.
+func (r *Recipe) Blurred(reports uint64) Spread {
+	if z, ok := r.Randomizer.(interface {
+		spread(q Query, reports uint64) Spread
+	}); ok {
+		return z.spread(r.Query, reports)
+	}
+	return r.Noise.Spread()
 }
 
 // Deviations95 is how many standard deviations noise stays within with probability 95 %,
@@ -83,7 +152,9 @@ func larger(x Rational, share float64) (Rational, error) {
 	return NewRational(x.Num+uint64(more), x.Den)
 }
 
-func normalSpread(deviation float64) Spread { return Spread{deviation, Normal95 * deviation} }
+func normalSpread(deviation float64) Spread {
+	return Spread{Deviation: deviation, Reach95: Normal95 * deviation}
+}
 
 // noises are those that this version knows, with how each is read from its bytes; in the
 // order of their numbers.

@@ -18,12 +18,12 @@ func (q Norm) String() string {
 		"have each text", q.Width)
 }
 
-// fourth is the mean of the fourth power of noise of two draws: three times the squared
-// variance, and of Laplace noise of scale b 1 + cosh(1/b)/2 times more.
+// fourth is the mean of the fourth power of noise: three times the squared variance, and of
+// d draws of Laplace noise of scale b (2 + cosh(1/b))/d times more.
 func fourth(n sketch.Noise) float64 {
 	excess := 0.0
 	if n.Laplace > 0 {
-		excess = 1 + math.Cosh(1/n.Laplace)/2
+		excess = (2 + math.Cosh(1/n.Laplace)) / n.Draws
 	}
 	return math.Pow(n.Deviation, 4) * (3 + excess)
 }
@@ -31,7 +31,7 @@ func fourth(n sketch.Noise) float64 {
 // expected says how far off the squared norm is.
 func (q Norm) expected(r *Recipe) string {
 	reports := r.usual()
-	noise, w, all := noiseOf(r.Noise), float64(q.Width), float64(reports)
+	noise, w, all := noiseOf(r.Blurred(reports)), float64(q.Width), float64(reports)
 	v := noise.Deviation * noise.Deviation
 	// Of texts that are all different the squared norm is the number of reports.
 	off := Normal95 * math.Sqrt(4*v*(all+all*all/w)+w*(fourth(noise)-v*v)+2*all*all/w)
@@ -41,7 +41,7 @@ func (q Norm) expected(r *Recipe) string {
 
 // Tabulate has one cell; its interval is that of the squared norm, which is from the number
 // of reports to its square.
-func (q Norm) Tabulate(n Noise, sums []int64, reports uint64, asked []string) (*Table, error) {
+func (q Norm) Tabulate(n Spread, sums []int64, reports uint64, asked []string) (*Table, error) {
 	if len(sums) != int(q.Width) {
 		return nil, fmt.Errorf("%d sums for %d cells", len(sums), q.Width)
 	}

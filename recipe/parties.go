@@ -21,7 +21,8 @@ var errNoTask = &InvalidError{"path", "is not that of two servers: it has no DAP
 var errNoShuffle = &InvalidError{"path", "is that of two servers: nothing of it is shuffled or analyzed"}
 
 // Shuffle is what devices, hops, analyzer and collector of a recipe without proofs agree on:
-// sizes, rounds and root keys. The rounds are those of [Recipe.Round]. It fails with
+// sizes, rounds and root keys. The rounds are those of [Recipe.Round], or as many for each as
+// it is collected in ([Recipe.PartRounds]). It fails with
 // *[InvalidError] on a path with proofs, and for contributions larger than onion.MaxEnvelope.
 func (r *Recipe) Shuffle() (*onion.Shuffle, error) { return r.on().shuffle(r) }
 
@@ -36,10 +37,11 @@ func shuffleOf(r *Recipe, first, second, analyzer signed.PublicKey) (*onion.Shuf
 	}
 	s := &onion.Shuffle{
 		Recipe: id, Messages: m.MessagesPerContribution(), Size: m.MessageSize(), MinBatch: r.MinBatch, Grace: r.Grace(),
-		Length: time.Duration(r.RoundUnits()*uint64(r.TimePrecision)) * time.Second, First: first, Second: second, Analyzer: analyzer,
+		Length: time.Duration(r.RoundUnits()*uint64(r.TimePrecision)/r.Parts()) * time.Second, First: first, Second: second, Analyzer: analyzer,
 	}
 	if w, ok := r.Window.(Between); ok && w.End > 0 {
-		s.Last = r.Round(w.End - 1)
+		_, end := r.PartRounds(r.Round(w.End - 1))
+		s.Last = end - 1
 	}
 	if err := s.Validate(); err != nil {
 		return nil, &InvalidError{"path", "carries no such contributions: " + err.Error()}

@@ -63,7 +63,10 @@ var messageVariants = sync.OnceValue(func() map[string]*Recipe {
 		"modern": made(shuffledPath(), account.Options{Query: Sum{Max: 20}, Randomizer: Cloak{Kind: ModernCloak}, Epsilon: one}),
 		"half honest": made(shuffledPath(), account.Options{Query: Mean{Max: 1 << 20}, Randomizer: Cloak{Kind: ModernCloak, Users: 5000, Honest: 500},
 			Epsilon: one, Delta: Decimal{1, 6}}),
-		"rounds":      made(relayed, account.Options{Query: Count{}, Randomizer: Cloak{Kind: ModernCloak}, Epsilon: one, Rounds: 12, Relay: relay}),
+		"rounds":  made(relayed, account.Options{Query: Count{}, Randomizer: Cloak{Kind: ModernCloak}, Epsilon: one, Rounds: 12, Relay: relay}),
+		"buckets": made(shuffledPath(), account.Options{Query: Histogram{Length: 11}, Randomizer: Cloak{Kind: ModernCloak}, Epsilon: one}),
+		"parts": made(shuffledPath(), account.Options{Query: L1BoundSum{Length: 3, Max: 20}, Randomizer: Cloak{Kind: ModernCloak, Parts: 5},
+			Epsilon: one}),
 		"single user": made(shuffledPath(), account.Options{Query: Sum{Max: 20}, MinBatch: 3000, Randomizer: Cloak{Kind: SingleUserCloak, Users: 3300}, Epsilon: one}),
 		"exact sum":   made(shuffledPath(), account.Options{Query: Sum{Max: 20}, Randomizer: Cloak{Kind: SumPreservingCloak}}),
 	}
@@ -197,7 +200,11 @@ func holdsAgainst(t *testing.T, r *Recipe, checked *Checked) {
 		if want.Unconditional.Finite() || (len(want.Conditions) == 0) != (z.Kind == SumPreservingCloak) {
 			t.Errorf("on no condition %v, on %v", want.Unconditional, want.Conditions)
 		}
-		if said := fmt.Sprintf("at least %d of the devices in each batch follow the recipe", z.Honest); !strings.Contains(
+		said := fmt.Sprintf("at least %d of the devices in each batch follow the recipe", z.Honest)
+		if z.Parts > 1 {
+			said = fmt.Sprintf("at least %d of the devices in the %d batches of a round follow the recipe", z.Honest, z.Parts)
+		}
+		if !strings.Contains(
 			strings.Join(append(want.Assumptions, want.Conditions...), "\n"), said) {
 			t.Errorf("it says nothing of %d honest devices: %q", z.Honest, want.Assumptions)
 		}
@@ -326,8 +333,21 @@ func TestMessagePathsRefuse(t *testing.T) {
 		{"direct krr", "randomizer", func(r *Recipe) { r.Randomizer = NoRandomizer{} }},
 		{"modern", "randomizer", func(r *Recipe) { r.Path = directPath() }},
 		{"modern", "randomizer", func(r *Recipe) { r.Path = doctor().Path }},
-		{"modern", "query", func(r *Recipe) { r.Query = Histogram{Length: 3, Chunk: 1} }},
-		{"modern", "query", func(r *Recipe) { r.Query = SumVec{Length: 1, Max: 20, Chunk: 1} }},
+		{"modern", "query", func(r *Recipe) { r.Query = Vector{Dimension: 3, Bound: 8, Proof: Pine64, Rounding: RoundNearest} }},
+		{"modern", "randomizer", func(r *Recipe) { r.Query = SumVec{Length: 40, Max: 20, Chunk: 1} }}, // which moves more
+		{"modern", "randomizer.block", func(r *Recipe) { cloaked(r, func(z *Cloak) { z.Block = 0 }) }},
+		{"modern", "randomizer.block", func(r *Recipe) { cloaked(r, func(z *Cloak) { z.Block = 2 }) }},
+		{"buckets", "randomizer.block", func(r *Recipe) { cloaked(r, func(z *Cloak) { z.Block = 12 }) }},
+		{"buckets", "randomizer", func(r *Recipe) { cloaked(r, func(z *Cloak) { z.Messages-- }) }},
+		{"buckets", "randomizer", func(r *Recipe) { cloaked(r, func(z *Cloak) { z.Kind = SingleUserCloak }) }},
+		{"buckets", "randomizer.honest", func(r *Recipe) { cloaked(r, func(z *Cloak) { z.Users, z.Honest = 1000, 15 }) }},
+		{"parts", "randomizer.parts", func(r *Recipe) { cloaked(r, func(z *Cloak) { z.Parts = 2 }) }},
+		{"parts", "randomizer.parts", func(r *Recipe) { cloaked(r, func(z *Cloak) { z.Parts = 0 }) }},
+		{"parts", "randomizer.parts", func(r *Recipe) { cloaked(r, func(z *Cloak) { z.Parts = MaxParts + 1 }) }},
+		{"parts", "randomizer.parts", func(r *Recipe) { cloaked(r, func(z *Cloak) { z.Parts = 7 }) }}, // of 3600 seconds
+		{"parts", "randomizer.honest", func(r *Recipe) { cloaked(r, func(z *Cloak) { z.Honest = 5001 }) }},
+		{"parts", "randomizer", func(r *Recipe) { cloaked(r, func(z *Cloak) { z.Honest = 30 }) }},
+		{"modern", "randomizer.parts", func(r *Recipe) { cloaked(r, func(z *Cloak) { z.Kind, z.Parts = SumPreservingCloak, 5 }) }},
 		{"modern", "path.mode", func(r *Recipe) { p := shuffledPath(); p.Mode = 2; r.Path = p }},
 		{"modern", "path.first.url", func(r *Recipe) { p := shuffledPath(); p.First.URL = "first"; r.Path = p }},
 		{"modern", "path.second.url", func(r *Recipe) { p := shuffledPath(); p.Second.URL = "http://second.example/"; r.Path = p }},

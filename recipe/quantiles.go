@@ -125,7 +125,7 @@ func (q Quantiles) FitVariance() float64 {
 // expected says how far off ranks are.
 func (q Quantiles) expected(r *Recipe) string {
 	nodes, levels := q.size()
-	noise := r.Noise.Spread()
+	noise := r.Blurred(r.usual())
 	return fmt.Sprintf("a device marks %d of %d nodes over %d bins; the noise puts the rank of a number off by at most %.3g reports, with probability 95 %%",
 		levels, nodes, q.bins(), noise.Deviations95()*noise.Deviation*math.Sqrt(q.FitVariance()))
 }
@@ -234,7 +234,7 @@ func (r *Recipe) Distribution(sums []int64, reports uint64) (*Distribution, erro
 		return nil, fmt.Errorf("recipe: %w", err)
 	}
 	// All nodes have the same noise, so that its variance is the unit here.
-	noise := r.Noise.Spread()
+	noise := r.Blurred(reports)
 	reach := noise.Deviations95()
 	e, err := t.Estimator(slices.Repeat([]float64{1}, t.Levels()))
 	if err != nil {
@@ -261,8 +261,8 @@ func (r *Recipe) Distribution(sums []int64, reports uint64) (*Distribution, erro
 		for _, count := range bins[low:high] {
 			x.Count += count
 		}
-		x.Stderr = deviation(r.Noise, e.Variance(low, high))
-		x.Interval95 = interval(r.Noise, x.Count, x.Stderr)
+		x.Stderr = deviation(noise, e.Variance(low, high))
+		x.Interval95 = interval(noise, x.Count, x.Stderr)
 		d.Ranges = append(d.Ranges, x)
 	}
 	return d, nil

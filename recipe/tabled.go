@@ -2,7 +2,6 @@ package recipe
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/starling-agg/starling/dp/sketch"
 )
@@ -18,7 +17,7 @@ type Tabled interface {
 	// Tabulate makes the table of released integers. It fails where they are not as many as
 	// the query has. Each text that is asked for besides has a row of its own behind all
 	// others, [sketch.None] where it is no answer.
-	Tabulate(n Noise, sums []int64, reports uint64, asked []string) (*Table, error)
+	Tabulate(n Spread, sums []int64, reports uint64, asked []string) (*Table, error)
 	whole() string
 	expected(r *Recipe) string
 }
@@ -37,14 +36,9 @@ type TableRow struct {
 	Cell  Cell   `json:"cell"`
 }
 
-// noiseOf is what a sketch has to know of noise. Laplace noise is a sum of two draws, whose
-// scale b follows from its deviation, 1 / sinh(1/2b).
-func noiseOf(n Noise) sketch.Noise {
-	out := sketch.Noise{Deviation: n.Spread().Deviation}
-	if n.norm() == 1 && out.Deviation > 0 {
-		out.Laplace = 1 / (2 * math.Asinh(1/out.Deviation))
-	}
-	return out
+// noiseOf is what a sketch has to know of noise.
+func noiseOf(n Spread) sketch.Noise {
+	return sketch.Noise{Deviation: n.Deviation, Laplace: n.Scale, Draws: n.Draws}
 }
 
 // Table makes the table of a batch of reports from the released integers; nil where the
@@ -54,7 +48,7 @@ func (r *Recipe) Table(sums []int64, reports uint64, asked []string) (*Table, er
 	if !ok {
 		return nil, nil
 	}
-	t, err := q.Tabulate(r.Noise, sums, reports, asked)
+	t, err := q.Tabulate(r.Blurred(reports), sums, reports, asked)
 	if err != nil {
 		return nil, fmt.Errorf("recipe: %w", err)
 	}

@@ -1,8 +1,10 @@
 package contribute
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"math/big"
 	"net/url"
 	"sync"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/exchange"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/sealed"
 	"github.com/starling-agg/starling/shuffle/onion"
 	"github.com/starling-agg/starling/signed"
 )
@@ -168,7 +171,8 @@ func (c *Contributor) URL() *url.URL {
 func (c *Contributor) size() int { return c.shuffle.Shape(0).Record(c.parties[0].role) }
 
 // Prepare makes the envelope of an answer given at time t, of which it tells the round and no
-// more. It uses no network and needs keys: [client.ErrNoKeys] where those that
+// more, or where a round is collected in independent batches the one of them that it draws.
+// Then it needs the keys of all. It uses no network and needs keys: [client.ErrNoKeys] where those that
 // [Contributor.Refresh] fetched last are not for that round. Every call makes a new
 // contribution, with fresh randomness. It fails with *[client.ValueError], and with
 // [client.ErrWindow] if the recipe takes nothing of that time, or no longer.
@@ -178,16 +182,27 @@ func (c *Contributor) Prepare(v client.Value, t time.Time) ([]byte, error) {
 		return nil, fmt.Errorf("contribute: time of the answer: %w", err)
 	}
 	unit = c.recipe.ReportTime(unit)
-	round := c.recipe.Round(unit)
-	if w, ok := c.recipe.Window.(recipe.Between); ok && (unit < w.Start || unit >= w.End) || !c.o.Now().Before(c.shuffle.Flush(round)) {
+	from, end := c.recipe.PartRounds(c.recipe.Round(unit))
+	if w, ok := c.recipe.Window.(recipe.Between); ok && (unit < w.Start || unit >= w.End) || !c.o.Now().Before(c.shuffle.Flush(from)) {
 		return nil, client.ErrWindow
 	}
 	c.keyMu.RLock()
 	held := c.held
 	c.keyMu.RUnlock()
-	to, err := sealTo(held, round)
+	// What is drawn must not depend on which keys there are.
+	round, err := drawn(from, end)
 	if err != nil {
 		return nil, err
+	}
+	var to []*sealed.PublicKey
+	for n := from; n < end; n++ {
+		keys, err := sealTo(held, n)
+		if err != nil {
+			return nil, err
+		}
+		if n == round {
+			to = keys
+		}
 	}
 	messages, err := client.Messages(c.recipe, c.messenger, v)
 	if err != nil {
@@ -203,6 +218,15 @@ func (c *Contributor) Prepare(v client.Value, t time.Time) ([]byte, error) {
 		return shape.SealDirect(to[0], messages, nil)
 	}
 	return shape.Seal(onion.Keys{First: to[0], Second: to[1], Analyzer: to[2]}, messages, nil)
+}
+
+// drawn is a number from one on up to another, each as likely.
+func drawn(from, end uint64) (uint64, error) {
+	n, err := rand.Int(rand.Reader, new(big.Int).SetUint64(end-from))
+	if err != nil {
+		return 0, fmt.Errorf("contribute: %w", err)
+	}
+	return from + n.Uint64(), nil
 }
 
 // media is that of envelopes.

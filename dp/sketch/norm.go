@@ -31,47 +31,82 @@ func Repeats(sums []int64, n Noise, fourth float64, people uint64) (Moment, erro
 	return Moment{second, math.Sqrt(part*part*variance + 2*math.Pow(max(0, second), 2)/(w-1))}, nil
 }
 
-// DistinctNoise is what [Distinct] knows of noise: that each of Draws servers added discrete
-// Laplace noise of that scale to each cell, P(y) proportional to exp(-|y|/Scale); no draws
-// are no noise.
+// DistinctNoise is what [Distinct] knows of noise: that each cell has as much as Draws draws
+// of discrete Laplace noise of that scale, P(y) proportional to exp(-|y|/Scale); no draws are
+// no noise. Two servers add 2; of users who add a share of 1/h each n are n/h draws, and that
+// need not be whole.
 type DistinctNoise struct {
 	Scale float64
-	Draws int // 0 to 2
+	Draws float64 // 0 to MaxDraws
 }
 
-// weights are those of the cells' sums -Draws to Draws in an unbiased estimate of whether a
-// cell is empty: the coefficients of 1 over the noise's characteristic function, which is a
-// trigonometric polynomial for discrete Laplace noise alone.
-func (n DistinctNoise) weights() []float64 {
+// MaxDraws is the most noise that [CountDistinct] undoes, and maxSeries the largest scale of
+// draws that are not 1 or 2, whose weights are many.
+const (
+	MaxDraws  = 64
+	maxSeries = 100
+)
+
+func (n DistinctNoise) valid() bool {
+	few := n.Draws == 0 || n.Draws == 1 || n.Draws == 2
+	return n.Draws == 0 || n.Draws > 0 && n.Draws <= MaxDraws && n.Scale > 0 && n.Scale < 1e6 && (few || n.Scale <= maxSeries)
+}
+
+// series are the coefficients of (1 - q x)^power up to where they are nothing, q < 1.
+func series(q, power float64) []float64 {
 	out := []float64{1}
-	q := math.Exp(-1 / n.Scale)
-	for range n.Draws {
-		next, scale := make([]float64, len(out)+2), 1/((1-q)*(1-q))
-		for i, x := range out {
-			next[i] -= q * scale * x
-			next[i+1] += (1 + q*q) * scale * x
-			next[i+2] -= q * scale * x
+	for j, x, most := 1, 1.0, 1.0; ; j++ {
+		x *= q * (float64(j-1) - power) / float64(j)
+		if most = max(most, math.Abs(x)); math.Abs(x) < 1e-17*most && float64(j) > math.Abs(power) {
+			return out
 		}
-		out = next
+		out = append(out, x)
+	}
+}
+
+// around is how much a series has in common with itself, moved by -reach to reach.
+func around(c []float64, reach int, scale float64) []float64 {
+	out := make([]float64, 2*reach+1)
+	for y := range reach + 1 {
+		sum := 0.0
+		for i := 0; i+y < len(c); i++ {
+			sum += c[i] * c[i+y]
+		}
+		out[reach+y], out[reach-y] = scale*sum, scale*sum
 	}
 	return out
 }
 
-// probabilities are those of each sum of the draws from -Draws to Draws.
-func (n DistinctNoise) probabilities() []float64 {
+// weights are those of the cells' sums around 0 in an unbiased estimate of whether a cell is
+// empty: the coefficients of 1 over the noise's characteristic function, which of discrete
+// Laplace noise is a power of a trigonometric polynomial. They end behind as many as there
+// are draws, where these are whole.
+func (n DistinctNoise) weights() []float64 {
+	if n.Draws == 0 {
+		return []float64{1}
+	}
 	q := math.Exp(-1 / n.Scale)
-	one := func(y int) float64 { return (1 - q) / (1 + q) * math.Pow(q, math.Abs(float64(y))) }
-	out := make([]float64, 2*n.Draws+1)
+	c := series(q, n.Draws)
+	return around(c, len(c)-1, math.Pow(1-q, -2*n.Draws))
+}
+
+// probabilities are those of each sum of the draws that has a weight.
+func (n DistinctNoise) probabilities() []float64 {
+	reach := len(n.weights()) / 2
+	q := math.Exp(-1 / n.Scale)
+	out := make([]float64, 2*reach+1)
 	for i := range out {
-		switch y := i - n.Draws; n.Draws {
+		y := math.Abs(float64(i - reach))
+		at := (1 - q) / (1 + q)
+		switch n.Draws {
 		case 0:
 			out[i] = 1
 		case 1:
-			out[i] = one(y)
-		default: // sum over a of q^(|a| + |y-a|)
-			y = max(y, -y)
-			at := (1 - q) / (1 + q)
-			out[i] = at * at * math.Pow(q, float64(y)) * (float64(y) + 1 + 2*q*q/(1-q*q))
+			out[i] = at * math.Pow(q, y)
+		case 2: // sum over a of q^(|a| + |y-a|)
+			out[i] = at * at * math.Pow(q, y) * (y + 1 + 2*q*q/(1-q*q))
+		default: // the difference of two negative binomial variables
+			return around(series(q, -n.Draws), reach, math.Pow(1-q, 2*n.Draws))
 		}
 	}
 	return out
@@ -105,13 +140,13 @@ type Distinct struct {
 // and Taylor 1990). The interval holds with the probability of a normal variable's reach.
 // It fails unless there are two cells or more, and noise is as [DistinctNoise] wants it.
 func CountDistinct(sums []int64, n DistinctNoise, people uint64, reach float64) (Distinct, error) {
-	if len(sums) < 2 || n.Draws < 0 || n.Draws > 2 || n.Draws > 0 && !(n.Scale > 0 && n.Scale < 1e6) {
+	if len(sums) < 2 || !n.valid() {
 		return Distinct{}, fmt.Errorf("%w: a row of %d cells with noise %+v", errShape, len(sums), n)
 	}
 	weights, w := n.weights(), float64(len(sums))
 	empty, square := 0.0, 0.0
 	for _, x := range sums {
-		if i := x + int64(n.Draws); i >= 0 && i < int64(len(weights)) {
+		if i := x + int64(len(weights)/2); i >= 0 && i < int64(len(weights)) {
 			empty += weights[i]
 			square += weights[i] * weights[i]
 		}

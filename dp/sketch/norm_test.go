@@ -24,7 +24,7 @@ func TestWeights(t *testing.T) {
 		q := math.Exp(-1 / scale)
 		law := func(y int) float64 { return (1 - q) / (1 + q) * math.Pow(q, math.Abs(float64(y))) }
 		for draws := range 3 {
-			n := DistinctNoise{scale, draws}
+			n := DistinctNoise{scale, float64(draws)}
 			weights := n.weights()
 			for count := range 7 {
 				mean := 0.0
@@ -90,6 +90,45 @@ func TestLaw(t *testing.T) {
 	}
 }
 
+// TestParts: of noise that is no whole number of draws, the difference of two negative
+// binomial variables, the weights have the same means, and what is said of it is its law.
+func TestParts(t *testing.T) {
+	for _, n := range []DistinctNoise{{.4, .7}, {1, 1.25}, {2, 2.5}, {1, 3}, {2, 1.0001}} {
+		q := math.Exp(-1 / n.Scale)
+		const terms = 400
+		one := make([]float64, terms) // of a negative binomial variable
+		one[0] = math.Pow(1-q, n.Draws)
+		for j := 1; j < terms; j++ {
+			one[j] = one[j-1] * q * (n.Draws + float64(j) - 1) / float64(j)
+		}
+		law := func(y int) (p float64) {
+			y = max(y, -y)
+			for i := 0; i+y < terms; i++ {
+				p += one[i] * one[i+y]
+			}
+			return p
+		}
+		weights := n.weights()
+		for count := range 5 {
+			mean, want := 0.0, 0.0
+			if count == 0 {
+				want = 1
+			}
+			for i, g := range weights {
+				mean += g * law(i-len(weights)/2-count)
+			}
+			if math.Abs(mean-want) > 1e-6 {
+				t.Errorf("%+v, a cell of %d: %v", n, count, mean)
+			}
+		}
+		for i, p := range n.probabilities() {
+			if math.Abs(p-law(i-len(weights)/2)) > 1e-9 {
+				t.Errorf("%+v: %v of %d", n, p, i-len(weights)/2)
+			}
+		}
+	}
+}
+
 // hashed are counts of cells of keys with the given counts.
 func hashed(counts []int64, seed uint64, width int) (sums []int64, people uint64) {
 	sums = make([]int64, width)
@@ -119,7 +158,7 @@ func TestDistinctCovers(t *testing.T) {
 		for i := range runs {
 			sums, people := hashed(counts, uint64(i), c.width)
 			for j := range sums {
-				for range c.n.Draws {
+				for range int(c.n.Draws) {
 					sums[j] += laplaced(r, c.n.Scale)
 				}
 			}
@@ -185,7 +224,7 @@ func TestRowsRefused(t *testing.T) {
 	if _, err := Repeats([]int64{1}, Noise{}, 0, 1); !errors.Is(err, errShape) {
 		t.Error("one cell")
 	}
-	for _, n := range []DistinctNoise{{1, 3}, {1, -1}, {0, 1}, {math.NaN(), 1}, {math.Inf(1), 2}} {
+	for _, n := range []DistinctNoise{{1, MaxDraws + 1}, {1, -1}, {0, 1}, {math.NaN(), 1}, {math.Inf(1), 2}, {maxSeries + 1, 1.5}, {1, math.NaN()}} {
 		if _, err := CountDistinct(make([]int64, 5), n, 1, 2); !errors.Is(err, errShape) {
 			t.Errorf("%+v is taken", n)
 		}

@@ -236,7 +236,7 @@ var alike = Strings{Alphabet: 8, Letters: 6, Step: 1, Checks: 2, Width: 400}
 // of 1,000 (950 and their standard deviation 7 are expected).
 func TestSearchNoise(t *testing.T) {
 	const runs, deviation = 1000, 20.0
-	for name, n := range map[string]Noise{"normal": {Deviation: deviation}, "laplace": {deviation, deviation / 2}} {
+	for name, n := range map[string]Noise{"normal": {Deviation: deviation}, "laplace": {deviation, deviation / 2, 2}} {
 		r := rand.New(rand.NewPCG(43, 44))
 		draw := func() float64 { return deviation * r.NormFloat64() }
 		if n.Laplace > 0 {
@@ -377,7 +377,7 @@ func TestPlanStrings(t *testing.T) {
 // 130.
 func TestReach(t *testing.T) {
 	r := rand.New(rand.NewPCG(49, 50))
-	for _, n := range []Noise{{Deviation: 2}, {2, 1}} {
+	for _, n := range []Noise{{Deviation: 2}, {2, 1, 2}} {
 		for k := 1; k <= 2; k++ {
 			z, over := n.reach(k, 1e-4), 0
 			for range 2000000 {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"strconv"
 
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/outward"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
@@ -33,10 +34,11 @@ type Mixed struct {
 	Kind recipe.CloakKind `json:"-"`
 	Name string           `json:"kind"`
 	// Messages that a device sends, of Bytes each before they are sealed; 0 where no number
-	// of messages will do.
-	Messages int   `json:"messages"`
-	Bytes    int   `json:"bytes"`
-	Error    Error `json:"error"`
+	// of messages will do. Contribution is the length of all of them, sealed, about.
+	Messages     int   `json:"messages"`
+	Bytes        int   `json:"bytes"`
+	Contribution int   `json:"contribution_bytes"`
+	Error        Error `json:"error"`
 	// Exact: the sum has no noise, and no guarantee for one device.
 	Exact bool   `json:"exact,omitempty"`
 	Why   string `json:"why,omitempty"` // there are none
@@ -60,8 +62,8 @@ func (g *Goal) checkPath() error {
 		if g.Path == Direct {
 			return wrong("a cloak goes behind a shuffler: the path shuffled")
 		}
-		if f := g.Query.Form(); f != recipe.YesOrNo && f != recipe.Number {
-			return wrong("a cloak is for counts, sums and means")
+		if g.Query.Form() == recipe.Reals {
+			return wrong("a cloak is for whole numbers, and hides what moves little in all: want l1 or sumvec")
 		}
 	default:
 		return wrong("on the path %s devices randomize: want rr, rappor or, behind a shuffler, cloak", g.Path)
@@ -101,9 +103,13 @@ func (p *Plan) byCloak() error {
 	g := &p.Goal
 	affordable := recipe.NoPrivacy
 	if g.Within != 0 {
-		// A sum of n shares of 1/h is off by sqrt(2n/h) Max/epsilon.
-		wanted := g.Within * g.full(float64(g.People)) / g.tail()
-		each := outward.Up(math.Sqrt(2*float64(g.People)/float64(p.MinBatch)) * g.largest() / wanted)
+		// A sum of n shares of 1/h is off by sqrt(2n/h) of what an answer moves, over epsilon.
+		moved, err := g.contribution().Sensitivity(release.ReplaceOne)
+		if err != nil {
+			return wrong("%v", err)
+		}
+		wanted := g.Within * g.full(float64(g.People)) / g.tail(g.Confidence)
+		each := outward.Up(math.Sqrt(2*float64(g.People)/float64(p.MinBatch)*p.ofMean()) * moved.L1 / wanted)
 		epsilon, err := recipe.DecimalAbove(each, 4)
 		if err != nil {
 			return wrong("within %v of the largest result is out of reach of any cloak: %v", g.Within, err)
@@ -142,9 +148,9 @@ func (p *Plan) byCloak() error {
 }
 
 // tail is how many standard deviations Laplace noise, or a sum of shares of it, stays within
-// with the goal's confidence.
-func (g *Goal) tail() float64 {
-	return math.Max(z(g.Confidence), -math.Log(1-g.Confidence)/math.Sqrt2)
+// with a confidence.
+func (g *Goal) tail(confidence float64) float64 {
+	return math.Max(z(confidence), -math.Log(1-confidence)/math.Sqrt2)
 }
 
 // cloakOf takes loss, words and cost from the recipe of a cloak, of which epsilon is
@@ -183,7 +189,7 @@ func (p *Plan) mixed(kind recipe.CloakKind) Mixed {
 	c := p.cloak
 	m := Mixed{Kind: kind, Name: kind.String(), Exact: kind == recipe.SumPreservingCloak}
 	if kind != c.Kind {
-		c.Messages, c.Modulus = 0, 0
+		c.Messages, c.Modulus, c.Block = 0, 0, 1
 	}
 	// Large noise of a few needs to know how many devices there are.
 	if kind == recipe.SingleUserCloak {
@@ -200,9 +206,10 @@ func (p *Plan) mixed(kind recipe.CloakKind) Mixed {
 		m.Why = err.Error()
 		return m
 	}
-	m.Messages, m.Bytes = int(fitted.Messages), fitted.Bytes()
-	each := g.tail() * rms * math.Sqrt(float64(g.People)/float64(fitted.Users))
-	m.Error = Error{Each: each, All: each, Part: each / g.full(float64(g.People))}
+	m.Messages, m.Bytes, m.Contribution = fitted.Sizes(g.Query)
+	deviation := rms * math.Sqrt(p.ofMean()*float64(g.People)/float64(fitted.Users))
+	each := g.tail(g.Confidence) * deviation
+	m.Error = Error{Each: each, All: g.tail(1-(1-g.Confidence)/float64(p.results())) * deviation, Part: each / g.full(float64(g.People))}
 	if g.Query.Averages() {
 		m.Error.Each, m.Error.All = each/float64(g.People), each/float64(g.People)
 	}
@@ -214,7 +221,7 @@ func (m *Mixed) words() string {
 	if m.Why != "" {
 		return fmt.Sprintf("%s: none, %s", m.Name, m.Why)
 	}
-	what := fmt.Sprintf("%s: %d messages of %d bytes a device", m.Name, m.Messages, m.Bytes)
+	what := fmt.Sprintf("%s: %d messages of %d bytes a device, sealed %.3g kB", m.Name, m.Messages, m.Bytes, float64(m.Contribution)/1000)
 	if m.Exact {
 		return what + "; the sum is exact, which is no privacy of one device's"
 	}

@@ -51,6 +51,8 @@ func TestPlanPaths(t *testing.T) {
 		"cloak by loss":     {Query: recipe.Mean{Max: 50}, People: 2000, Path: Shuffled, Randomizer: Cloak, Epsilon: 0.5, Rounds: 3},
 		"cloak by accuracy": {Query: recipe.Sum{Max: 50}, People: 2000, Path: Shuffled, Randomizer: Cloak, Within: 0.01},
 		"cloak of both":     {Query: recipe.Count{}, People: 2000, Path: Shuffled, Randomizer: Cloak, Within: 0.01, Epsilon: 1},
+		"cloaked buckets":   {Query: recipe.Histogram{Length: 20}, People: 2000, Path: Shuffled, Randomizer: Cloak, Epsilon: 1},
+		"cloaked ranks":     {Query: recipe.Quantiles{Max: 63, Width: 1, Branching: 8}, People: 2000, Path: Shuffled, Randomizer: Cloak, Within: 0.1},
 		"shuffled rr":       {Query: recipe.Histogram{Length: 4}, People: 2000, Path: Shuffled, Randomizer: RR, Epsilon: 2},
 		"shuffled rappor":   {Query: recipe.Histogram{Length: 4}, People: 2000, Path: Shuffled, Randomizer: RAPPOR, Epsilon: 2},
 		"direct rr":         {Query: recipe.Histogram{Length: 4}, People: 2000, Path: Direct, Randomizer: RR, Within: 0.1},
@@ -91,7 +93,7 @@ func TestPlanPaths(t *testing.T) {
 	for name, g := range map[string]Goal{
 		"two servers and a cloak":  {Query: recipe.Sum{Max: 5}, People: 100, Randomizer: Cloak, Epsilon: 1},
 		"a cloak that is direct":   {Query: recipe.Sum{Max: 5}, People: 100, Randomizer: Cloak, Epsilon: 1, Path: Direct},
-		"a cloak of a histogram":   {Query: recipe.Histogram{Length: 5}, People: 100, Randomizer: Cloak, Epsilon: 1, Path: Shuffled},
+		"a cloak of real vectors":  {Query: recipe.Vector{Dimension: 5, Bound: 8}, People: 100, Randomizer: Cloak, Epsilon: 1, Path: Shuffled},
 		"servers that shuffle":     {Query: recipe.Sum{Max: 5}, People: 100, Epsilon: 1, Path: Shuffled},
 		"no path":                  {Query: recipe.Sum{Max: 5}, People: 100, Epsilon: 1, Path: "pigeon"},
 		"a sample that is mixed":   {Query: recipe.Count{}, People: 100, Population: 1000, Randomizer: Cloak, Epsilon: 1, Path: Shuffled},

@@ -1,6 +1,9 @@
 package cloak
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // An Estimate is what the analyzer learns of one entry.
 type Estimate struct {
@@ -15,15 +18,15 @@ type Estimate struct {
 	Units int64
 }
 
-// A CountError says that an entry has not as many messages as all users send: some are
-// missing, or too many, and the sum would be random.
+// A CountError says that a block has not as many messages as all users send: some are
+// missing, or too many, and its sums would be random.
 type CountError struct {
-	Entry     int
+	Block     int
 	Got, Want uint64
 }
 
 func (e *CountError) Error() string {
-	return fmt.Sprintf("cloak: entry %d has %d messages, want %d", e.Entry, e.Got, e.Want)
+	return fmt.Sprintf("cloak: block %d has %d messages, want %d", e.Block, e.Got, e.Want)
 }
 
 // A MessageError says which message no user sends.
@@ -33,7 +36,8 @@ type MessageError struct {
 }
 
 func (e *MessageError) Error() string {
-	return fmt.Sprintf("cloak: message %d is of no entry, or its residue is not below the modulus: %d, %d", e.Index, e.Message.Entry, e.Message.Residue)
+	return fmt.Sprintf("cloak: message %d is of no block, or its residues are not as many as the block has entries and below the modulus: %d, %d",
+		e.Index, e.Message.Block, e.Message.Residues)
 }
 
 // Analyze is algorithm 2: it returns an estimate for each entry, of the messages of all
@@ -45,7 +49,7 @@ func (p *Params) Analyze(messages []Message) ([]Estimate, error) {
 
 // AnalyzeSome is Analyze of the messages of as many users as there are messages of, up to
 // Users: their sum modulo N is right, too. The *CountError of too many messages, or of some
-// that are no whole number of users' or not the same for each entry, says what the next
+// that are no whole number of users' or not the same for each block, says what the next
 // smaller number of users sends.
 func (p *Params) AnalyzeSome(messages []Message) ([]Estimate, uint64, error) {
 	var users uint64
@@ -56,22 +60,30 @@ func (p *Params) AnalyzeSome(messages []Message) ([]Estimate, uint64, error) {
 	return list, users, err
 }
 
-// analyze takes the number of users from that of the first entry's messages.
+// analyze takes the number of users from that of the first block's messages.
 func (p *Params) analyze(messages []Message, of func(count uint64) (users uint64)) ([]Estimate, error) {
-	sums, counts := make([]uint64, p.entries), make([]uint64, p.entries)
+	sums, counts := make([]uint64, p.entries), make([]uint64, p.Blocks())
 	for i, m := range messages {
-		if uint64(m.Entry) >= uint64(p.entries) || m.Residue >= p.modulus {
+		if uint64(m.Block) >= uint64(len(counts)) {
 			return nil, &MessageError{i, m}
 		}
-		sums[m.Entry] = p.add(sums[m.Entry], m.Residue)
-		counts[m.Entry]++
+		from, to := p.Block(int(m.Block))
+		if len(m.Residues) != to-from || slices.ContainsFunc(m.Residues, func(x uint64) bool { return x >= p.modulus }) {
+			return nil, &MessageError{i, m}
+		}
+		for j, x := range m.Residues {
+			sums[from+j] = p.add(sums[from+j], x)
+		}
+		counts[m.Block]++
+	}
+	want := of(counts[0]) * uint64(p.messages)
+	for block, n := range counts {
+		if n != want {
+			return nil, &CountError{block, n, want}
+		}
 	}
 	estimates := make([]Estimate, p.entries)
-	want := of(counts[0]) * uint64(p.messages)
 	for entry, z := range sums {
-		if counts[entry] != want {
-			return nil, &CountError{entry, counts[entry], want}
-		}
 		estimates[entry] = p.estimate(z)
 	}
 	return estimates, nil

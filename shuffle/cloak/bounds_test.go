@@ -35,9 +35,29 @@ func key(counts []int) int {
 	return k
 }
 
+// A group is a small one whose elements are numbers below its order.
+type group struct {
+	order     int
+	plus, neg func(a, b int) int // a+b, and a-b
+}
+
+func residues(q int) group {
+	return group{q, func(a, b int) int { return (a + b) % q }, func(a, b int) int { return (a + q - b) % q }}
+}
+
+// pairs are those of residues modulo q.
+func pairs(q int) group {
+	one := residues(q)
+	each := func(do func(a, b int) int) func(a, b int) int {
+		return func(a, b int) int { return do(a/q, b/q)*q + do(a%q, b%q) }
+	}
+	return group{q * q, each(one.plus), each(one.neg)}
+}
+
 // farthest is the largest statistical distance, over all inputs, between the shuffled
-// messages of n users, m each, and random ones of the same sum modulo q.
-func farthest(n, m, q int) (most float64) {
+// messages of n users, m each, and random ones of the same sum in a group.
+func farthest(n, m int, g group) (most float64) {
+	q := g.order
 	ideal := make([]map[int]float64, q) // by sum
 	for i := range ideal {
 		ideal[i] = map[int]float64{}
@@ -48,7 +68,9 @@ func farthest(n, m, q int) (most float64) {
 		weight := new(big.Int).Set(factorial)
 		for residue, c := range counts {
 			rest -= c
-			sum += (residue + 1) * c
+			for range c {
+				sum = g.plus(sum, residue+1)
+			}
 		}
 		if rest < 0 {
 			return
@@ -58,7 +80,7 @@ func farthest(n, m, q int) (most float64) {
 			weight.Quo(weight, new(big.Int).MulRange(1, int64(c)))
 		}
 		w, _ := new(big.Float).SetInt(weight).Float64()
-		ideal[sum%q][key(counts)] += w / math.Pow(float64(q), float64(n*m-1))
+		ideal[sum][key(counts)] += w / math.Pow(float64(q), float64(n*m-1))
 	})
 	each(n, q, func(x []int) {
 		for i := 1; i < n; i++ {
@@ -73,17 +95,17 @@ func farthest(n, m, q int) (most float64) {
 			for user, last := range x {
 				for _, y := range v[user*(m-1) : (user+1)*(m-1)] {
 					counts[y]++
-					last += q - y
+					last = g.neg(last, y)
 				}
-				counts[last%q]++
+				counts[last]++
 			}
 			seen[key(counts)] += share
 		})
 		for _, x := range x {
-			total += x
+			total = g.plus(total, x)
 		}
 		distance := 0.0
-		for k, p := range ideal[total%q] {
+		for k, p := range ideal[total] {
 			distance += max(0, p-seen[k])
 		}
 		most = max(most, distance)
@@ -93,10 +115,16 @@ func farthest(n, m, q int) (most float64) {
 
 // Theorem 2 of docs/proofs/cloak.md holds where all inputs and all splits can be tried.
 func TestDistanceHolds(t *testing.T) {
-	for _, c := range []struct{ n, m, q int }{{2, 4, 3}, {2, 5, 3}, {3, 3, 3}, {4, 3, 3}, {3, 4, 3}, {2, 4, 5}, {3, 3, 5}} {
-		bound, got := math.Exp(distance(uint64(c.n), c.m, uint64(c.q), math.Inf(1))), farthest(c.n, c.m, c.q)
+	for _, c := range []struct {
+		n, m int
+		g    group
+	}{
+		{2, 4, residues(3)}, {2, 5, residues(3)}, {3, 3, residues(3)}, {4, 3, residues(3)}, {3, 4, residues(3)}, {2, 4, residues(5)}, {3, 3, residues(5)},
+		{2, 4, pairs(2)}, {3, 3, pairs(2)}, {2, 5, pairs(2)},
+	} {
+		bound, got := math.Exp(distance(uint64(c.n), c.m, math.Log(float64(c.g.order)), math.Inf(1))), farthest(c.n, c.m, c.g)
 		if !(got > 0 && got <= bound) {
-			t.Errorf("%d users, %d messages modulo %d: distance %v, bound %v", c.n, c.m, c.q, got, bound)
+			t.Errorf("%d users, %d messages of a group of %d: distance %v, bound %v", c.n, c.m, c.g.order, got, bound)
 		}
 	}
 }
@@ -243,14 +271,14 @@ func TestScales(t *testing.T) {
 		{Users: 2, Precision: 1000, Entries: 7, Epsilon: math.Pi, Delta: 0.1},
 	} {
 		o.setDefaults()
-		s, u, err := o.scale(1)
+		s, u, err := o.scale(1, o.Moved)
 		want := new(big.Rat).Quo(big.NewRat(int64(o.Precision)*int64(o.Entries), 1), new(big.Rat).SetFloat64(o.Epsilon))
 		got := new(big.Rat).SetFrac(new(big.Int).SetUint64(s), new(big.Int).SetUint64(u))
 		if f, _ := new(big.Rat).Quo(got, want).Float64(); err != nil || got.Cmp(want) < 0 || f > 1+1e-7 {
 			t.Errorf("%+v: scale %v, want %v, %v", o, got, want, err)
 		}
 	}
-	if _, _, err := (&Options{Precision: 1 << 32, Entries: 1 << 20, Epsilon: 1e-9}).scale(1); err == nil {
+	if _, _, err := (&Options{Epsilon: 1e-9}).scale(1, 1<<52); err == nil {
 		t.Error("a scale without bound")
 	}
 }

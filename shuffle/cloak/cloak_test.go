@@ -214,7 +214,7 @@ func TestPreRandomizer(t *testing.T) {
 		}
 		total := uint64(0)
 		for _, m := range messages {
-			total = (total + m.Residue) % p.Modulus()
+			total = (total + m.Residues[0]) % p.Modulus()
 		}
 		if total != 0 {
 			noisy++
@@ -238,7 +238,7 @@ func TestMessagesAreUniform(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, m := range []cloak.Message{messages[0], messages[len(messages)-1]} {
-			counts[i][m.Residue*cells/p.Modulus()]++
+			counts[i][m.Residues[0]*cells/p.Modulus()]++
 		}
 	}
 	for i, c := range counts {
@@ -260,12 +260,15 @@ func TestMessagesAreUniform(t *testing.T) {
 func TestEstimates(t *testing.T) {
 	p := params(t, cloak.SumPreserving, cloak.Options{Users: 2, Precision: 3, Epsilon: 1, Delta: 0.01})
 	messages := make([]cloak.Message, 2*p.Messages())
+	for i := range messages {
+		messages[i].Residues = []uint64{0}
+	}
 	n := p.Modulus()
 	for z, want := range map[uint64]cloak.Estimate{
 		0: {}, 1: {Sum: 1.0 / 3, Units: 1}, 6: {Sum: 2, Units: 6}, 7: {Sum: 2, Units: 7}, 12: {Sum: 2, Units: 12}, 13: {Unlike: true},
 		n - 7: {Unlike: true}, n - 6: {Units: -6}, n - 1: {Units: -1},
 	} {
-		messages[0].Residue = z
+		messages[0].Residues[0] = z
 		if got, err := p.Analyze(messages); err != nil || got[0] != want {
 			t.Errorf("sum %d: %+v, %v", z, got, err)
 		}
@@ -297,11 +300,13 @@ func TestHostileMessages(t *testing.T) {
 		"none":         {func([]cloak.Message) []cloak.Message { return nil }, &count},
 		"one lost":     {func(m []cloak.Message) []cloak.Message { return m[1:] }, &count},
 		"one twice":    {func(m []cloak.Message) []cloak.Message { return append(m, m[0]) }, &count},
-		"moved":        {func(m []cloak.Message) []cloak.Message { m[0].Entry = 1; return m }, &count},
-		"no entry":     {func(m []cloak.Message) []cloak.Message { m[4].Entry = 2; return m }, &message},
-		"far entry":    {func(m []cloak.Message) []cloak.Message { m[4].Entry = math.MaxUint32; return m }, &message},
-		"modulus":      {func(m []cloak.Message) []cloak.Message { m[4].Residue = p.Modulus(); return m }, &message},
-		"far residue":  {func(m []cloak.Message) []cloak.Message { m[4].Residue = math.MaxUint64; return m }, &message},
+		"moved":        {func(m []cloak.Message) []cloak.Message { m[0].Block = 1; return m }, &count},
+		"no block":     {func(m []cloak.Message) []cloak.Message { m[4].Block = 2; return m }, &message},
+		"far block":    {func(m []cloak.Message) []cloak.Message { m[4].Block = math.MaxUint32; return m }, &message},
+		"modulus":      {func(m []cloak.Message) []cloak.Message { m[4].Residues = []uint64{p.Modulus()}; return m }, &message},
+		"far residue":  {func(m []cloak.Message) []cloak.Message { m[4].Residues = []uint64{math.MaxUint64}; return m }, &message},
+		"short":        {func(m []cloak.Message) []cloak.Message { m[4].Residues = nil; return m }, &message},
+		"long":         {func(m []cloak.Message) []cloak.Message { m[4].Residues = []uint64{0, 0}; return m }, &message},
 		"another user": {func(m []cloak.Message) []cloak.Message { return append(m, m[:2*p.Messages()]...) }, &count},
 	} {
 		if _, err := p.Analyze(c.spoil(slices.Clone(good))); err == nil || !errors.As(err, c.target) {
@@ -336,6 +341,11 @@ func TestHostileValues(t *testing.T) {
 		"precise":       func(o *cloak.Options) { o.Precision = 1<<32 + 1 },
 		"no entries":    func(o *cloak.Options) { o.Entries = -1 },
 		"entries":       func(o *cloak.Options) { o.Entries = 1<<20 + 1 },
+		"none changed":  func(o *cloak.Options) { o.Changed = -1 },
+		"more changed":  func(o *cloak.Options) { o.Entries, o.Changed = 3, 4 },
+		"moved":         func(o *cloak.Options) { o.Entries, o.Changed, o.Moved = 3, 2, 21 },
+		"no block":      func(o *cloak.Options) { o.Block = -1 },
+		"block":         func(o *cloak.Options) { o.Entries, o.Block = 3, 4 },
 		"epsilon":       func(o *cloak.Options) { o.Epsilon = 0 },
 		"epsilon NaN":   func(o *cloak.Options) { o.Epsilon = math.NaN() },
 		"epsilon large": func(o *cloak.Options) { o.Epsilon = 21 },
@@ -364,11 +374,14 @@ func TestSeeds(t *testing.T) {
 		}
 		return m
 	}
+	same := func(a, b []cloak.Message) bool {
+		return slices.EqualFunc(a, b, func(x, y cloak.Message) bool { return x.Block == y.Block && slices.Equal(x.Residues, y.Residues) })
+	}
 	a, b := encode(cloaktest.Seeded(p, [32]byte{1})), encode(cloaktest.Seeded(p, [32]byte{1}))
-	if !slices.Equal(a, b) || slices.Equal(a, encode(cloaktest.Seeded(p, [32]byte{2}))) {
+	if !same(a, b) || same(a, encode(cloaktest.Seeded(p, [32]byte{2}))) {
 		t.Error("a seed is not what determines the messages")
 	}
-	if slices.Equal(encode(p), encode(p)) {
+	if same(encode(p), encode(p)) {
 		t.Error("two encodings are equal")
 	}
 }

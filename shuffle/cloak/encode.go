@@ -10,20 +10,20 @@ import (
 	"github.com/starling-agg/starling/shuffle/cloak/internal/twin"
 )
 
-// A Message is what a shuffler mixes: one of the residues into which a value is split. By
-// itself it is uniformly random.
+// A Message is what a shuffler mixes: one of the residues into which the values of a block
+// of entries are split. By itself it is uniformly random.
 type Message struct {
-	// Entry is which of the sums it is for, from 0.
-	Entry uint32
-	// Residue is below the modulus.
-	Residue uint64
+	// Block is which of the blocks it is for, from 0.
+	Block uint32
+	// Residues are below the modulus, one for each entry of the block.
+	Residues []uint64
 }
 
 // fixedBits is how many binary places of a value are read.
 const fixedBits = 62
 
 // Encode is algorithm 1 with the noise of the user's own: it returns Messages messages for
-// each of the values, one of which there is for every entry. Values are between 0 and 1,
+// each block, of the values of which there is one for every entry. Values are between 0 and 1,
 // or the error is a *RangeError; they are read to 62 binary places and rounded at random
 // to one of the two nearest multiples of 1/k, such that the expected value is the value.
 //
@@ -56,15 +56,23 @@ func (p *Params) encode(src *source, n int, value func(entry int) uint64) ([]Mes
 	drawn := make([]int64, p.entries)
 	defer clear(drawn)
 	p.noise.Sample(drawn)
-	messages := make([]Message, 0, p.entries*p.messages)
-	for entry := range p.entries {
-		y := p.add(value(entry), p.residue(src.sometimes(drawn[entry], p.rate)))
-		for range p.messages - 1 {
-			r := src.uniform(p.modulus)
-			y = p.add(y, p.modulus-r)
-			messages = append(messages, Message{uint32(entry), r})
+	messages, residues := make([]Message, 0, p.Blocks()*p.messages), make([]uint64, p.entries*p.messages)
+	for block := range p.Blocks() {
+		from, to := p.Block(block)
+		first := len(messages)
+		for range p.messages {
+			messages = append(messages, Message{uint32(block), residues[: to-from : to-from]})
+			residues = residues[to-from:]
 		}
-		messages = append(messages, Message{uint32(entry), y})
+		for entry := from; entry < to; entry++ {
+			y := p.add(value(entry), p.residue(src.sometimes(drawn[entry], p.rate)))
+			for i := range p.messages - 1 {
+				r := src.uniform(p.modulus)
+				y = p.add(y, p.modulus-r)
+				messages[first+i].Residues[entry-from] = r
+			}
+			messages[len(messages)-1].Residues[entry-from] = y
+		}
 	}
 	return messages, nil
 }

@@ -35,13 +35,23 @@ type Options struct {
 	// to 2^32. Required.
 	Precision uint64
 	// Entries is how many sums are computed, each of one value of every user: 1 to 2^20,
-	// 1 if zero. Epsilon and Delta are for all of them together, where every value of a
-	// user may change.
+	// 1 if zero. Epsilon and Delta are for all of them together.
 	Entries int
+	// Changed is in how many entries at most the values that one user may have differ: 1 to
+	// Entries, 2 of one that counts in one of many. Entries if zero.
+	Changed int
+	// Moved is by how much these differ at most, added up over the entries, in units of
+	// 1/Precision: 1 to Changed times Precision, which it is if zero. Values have to keep to
+	// it: [Modern] adds no noise for more.
+	Moved uint64
+	// Block is how many entries one message is for: 1 to Entries, 1 if zero. A message of
+	// more entries is longer and hides less by itself, so that there are more of a block;
+	// of one entry there are fewer by far. For [Modern] alone.
+	Block int
 	// Epsilon and Delta are the guarantee: above 0 and at most 20, and 10^-30 to below 1.
 	// Required.
 	Epsilon, Delta float64
-	// Messages is m, how many messages a user sends for one entry, 3 to 512; the least that
+	// Messages is m, how many messages a user sends for one block, 3 to 512; the least that
 	// gives the guarantee if zero. A number that does not give it is refused. Users and
 	// analyzer who are told Messages and Modulus need not search alike.
 	Messages int
@@ -68,6 +78,15 @@ func (o *Options) setDefaults() {
 	if o.Entries == 0 {
 		o.Entries = 1
 	}
+	if o.Changed == 0 {
+		o.Changed = o.Entries
+	}
+	if o.Moved == 0 {
+		o.Moved = uint64(o.Changed) * o.Precision
+	}
+	if o.Block == 0 {
+		o.Block = 1
+	}
 }
 
 // Validate returns a *RangeError if a field is outside its range.
@@ -82,6 +101,12 @@ func (o Options) Validate() error {
 		return &RangeError{"the precision", float64(o.Precision), "1 to 2^32"}
 	case o.Entries < 1 || o.Entries > maxEntries:
 		return &RangeError{"the number of entries", float64(o.Entries), "1 to 2^20"}
+	case o.Changed < 1 || o.Changed > o.Entries:
+		return &RangeError{"the number of entries that change", float64(o.Changed), "1 to the number of entries"}
+	case o.Moved < 1 || o.Moved > uint64(o.Changed)*o.Precision:
+		return &RangeError{"what the values of a user move", float64(o.Moved), "1 to the precision times the entries that change"}
+	case o.Block < 1 || o.Block > o.Entries:
+		return &RangeError{"the number of entries of a message", float64(o.Block), "1 to the number of entries"}
 	case !(o.Epsilon > 0 && o.Epsilon <= maxEpsilon):
 		return &RangeError{"epsilon", o.Epsilon, "above 0, at most 20"}
 	case !(o.Delta >= minDelta && o.Delta < 1):
@@ -107,24 +132,27 @@ func (o *Options) counts() (first, last int) {
 	return minMessages, maxMessages
 }
 
-// share is a part of epsilon or delta for each entry, by composition.
-func (o *Options) share(x float64) float64 {
-	if o.Entries == 1 {
+// blocks is how many there are.
+func (o *Options) blocks() int { return (o.Entries + o.Block - 1) / o.Block }
+
+// share is a part of epsilon or delta for each of some blocks, by composition.
+func share(x float64, blocks int) float64 {
+	if blocks == 1 {
 		return x
 	}
-	return outward.Down(x / float64(o.Entries))
+	return outward.Down(x / float64(blocks))
 }
 
-// scale is a fraction t/s that is at least factor k d/epsilon, and hardly more: the scale
-// of noise that hides factor^-1 of epsilon of all entries together.
-func (o *Options) scale(factor uint64) (t, s uint64, err error) {
-	hi, k := bits.Mul64(factor*o.Precision, uint64(o.Entries))
+// scale is a fraction t/s that is at least factor moved/epsilon, and hardly more: the scale
+// of noise that hides factor^-1 of epsilon of values that move as much in all.
+func (o *Options) scale(factor, moved uint64) (t, s uint64, err error) {
+	hi, k := bits.Mul64(factor, moved)
 	shift := min(60-bits.Len64(k), 52)
 	if hi == 0 && shift >= 0 {
 		s = uint64(math.Ldexp(o.Epsilon, shift))
 	}
 	if s == 0 || k<<shift/s >= noise.MaxLaplaceScale {
-		return 0, 0, &RangeError{"the scale of the noise", float64(factor*o.Precision) * float64(o.Entries) / o.Epsilon, "at most 2^40"}
+		return 0, 0, &RangeError{"the scale of the noise", float64(factor) * float64(moved) / o.Epsilon, "at most 2^40"}
 	}
 	return k << shift, s, nil
 }
@@ -133,7 +161,7 @@ func (o *Options) scale(factor uint64) (t, s uint64, err error) {
 // share. Only the constructors make them. They are safe for concurrent use.
 type Params struct {
 	users, precision, modulus uint64
-	entries, messages         int
+	entries, messages, block  int
 
 	// Users add noise with probability rate 2^-64 each, or always where rate is 0.
 	noise noise.Sampler
@@ -143,7 +171,7 @@ type Params struct {
 
 // newParams has no noise and no modulus yet.
 func newParams(o Options) *Params {
-	return &Params{users: o.Users, precision: o.Precision, entries: o.Entries, noise: noise.Zero{}, src: rand.Reader}
+	return &Params{users: o.Users, precision: o.Precision, entries: o.Entries, block: o.Block, noise: noise.Zero{}, src: rand.Reader}
 }
 
 // reach is n k, the largest sum of an entry in units of 1/k.
@@ -152,8 +180,16 @@ func (p *Params) reach() uint64 { return p.users * p.precision }
 // roomy is the least odd modulus that algorithm 2 can read: above 3 n k.
 func (p *Params) roomy() uint64 { return (3*p.reach() + 1) | 1 }
 
-// Messages is m, how many messages a user sends for one entry.
+// Messages is m, how many messages a user sends for one block.
 func (p *Params) Messages() int { return p.messages }
+
+// Blocks is how many blocks of entries there are, each with messages of its own.
+func (p *Params) Blocks() int { return (p.entries + p.block - 1) / p.block }
+
+// Block are the entries of a block, from one to the one before another.
+func (p *Params) Block(i int) (from, to int) {
+	return i * p.block, min((i+1)*p.block, p.entries)
+}
 
 // Modulus is N, which is odd and above 3 n k; residues are below it.
 func (p *Params) Modulus() uint64 { return p.modulus }

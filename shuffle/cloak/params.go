@@ -13,17 +13,18 @@ import (
 var ErrMessages = errors.New("cloak: no number of messages up to 512 gives the guarantee, with a modulus below 2^62")
 
 // Modern returns parameters that are (Epsilon, Delta)-DP for neighbours that differ in
-// the values of one user, by theorem 3 of docs/proofs/cloak.md. Every user adds one share
-// of Honest to discrete Laplace noise of scale Entries/Epsilon. The number of messages is
-// the least for which their distance from random ones of the same sum, of which delta pays
-// 1+e^Epsilon times, is small enough. It returns a *RangeError if an option is outside its
+// the values of one user, by theorem 3 of docs/proofs/cloak.md. Every user adds to each
+// entry one share of Honest to discrete Laplace noise of scale Moved/Epsilon. The number of
+// messages is the least for which the distance of a block from random messages of the same
+// sums, of which delta pays 1+e^Epsilon times for each block that may change, is small
+// enough. It returns a *RangeError if an option is outside its
 // range.
 func Modern(o Options) (*Params, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	o.setDefaults()
-	t, s, err := o.scale(1)
+	t, s, err := o.scale(1, o.Moved)
 	if err != nil {
 		return nil, err
 	}
@@ -34,10 +35,11 @@ func Modern(o Options) (*Params, error) {
 	if p.modulus = o.Modulus; p.modulus == 0 {
 		p.modulus = p.roomy()
 	}
-	limit := outward.Beneath(math.Log(o.share(o.Delta) / (1 + math.Exp(o.Epsilon))))
+	limit := outward.Beneath(math.Log(share(o.Delta, min(o.Changed, o.blocks())) / (1 + math.Exp(o.Epsilon))))
+	order := outward.Above(float64(o.Block) * math.Log(float64(p.modulus)))
 	first, last := o.counts()
 	for p.messages = first; p.messages <= last; p.messages++ {
-		if outward.Above(distance(o.Honest, p.messages, p.modulus, limit)) <= limit {
+		if outward.Above(distance(o.Honest, p.messages, order, limit)) <= limit {
 			return p, nil
 		}
 	}
@@ -53,11 +55,23 @@ func SumPreserving(o Options) (*Params, error) {
 		return nil, err
 	}
 	o.setDefaults()
+	if err := o.unblocked(); err != nil {
+		return nil, err
+	}
 	p := newParams(o)
-	if err := p.smooth(&o, o.Users, o.share(o.Epsilon), o.share(o.Delta)); err != nil {
+	// Of the same sums users may exchange all they have.
+	if err := p.smooth(&o, o.Users, share(o.Epsilon, o.Entries), share(o.Delta, o.Entries)); err != nil {
 		return nil, err
 	}
 	return p, nil
+}
+
+// unblocked refuses messages of several entries, of which the paper's lemmas say nothing.
+func (o *Options) unblocked() error {
+	if o.Block != 1 {
+		return &RangeError{"the number of entries of a message", float64(o.Block), "1 by the paper's theorems"}
+	}
+	return nil
 }
 
 // preRandomizers is what the paper has for the mean number of users who add noise, in
@@ -75,10 +89,14 @@ func SingleUser(o Options) (*Params, error) {
 		return nil, err
 	}
 	o.setDefaults()
-	if o.Epsilon >= preRandomizers*float64(o.Precision)*float64(o.Entries) {
-		return nil, &RangeError{"epsilon", o.Epsilon, "below ten times the precision times the entries"}
+	if err := o.unblocked(); err != nil {
+		return nil, err
 	}
-	t, s, err := o.scale(preRandomizers)
+	moved := uint64(o.Changed) * o.Precision // each entry has an equal part of epsilon
+	if o.Epsilon >= preRandomizers*float64(moved) {
+		return nil, &RangeError{"epsilon", o.Epsilon, "below ten times the precision times the entries that change"}
+	}
+	t, s, err := o.scale(preRandomizers, moved)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +105,7 @@ func SingleUser(o Options) (*Params, error) {
 	if p.noise, err = noise.NewDiscreteLaplace(t, s); err != nil {
 		return nil, err
 	}
-	epsilon, delta := o.share(o.Epsilon), o.share(o.Delta)
+	epsilon, delta := share(o.Epsilon, o.Changed), share(o.Delta, o.Changed)
 	silent := 0.0 // the probability that no honest user adds noise
 	if rate := outward.Up(preRandomizers * math.Log(1/delta) / float64(o.Users)); rate < 1 {
 		p.rate = uint64(math.Ceil(rate * 0x1p64))

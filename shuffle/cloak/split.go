@@ -24,11 +24,12 @@ const (
 )
 
 // distance bounds ln of the statistical distance between the shuffled messages of honest
-// users, m >= 3 each, and uniformly random ones of the same sum modulo N. It is +Inf where
+// users, m >= 3 each, and uniformly random ones of the same sum, in a group of which order
+// is ln of the number of elements: N to the power of a block's entries. It is +Inf where
 // theorem 2 of docs/proofs/cloak.md proves nothing, and where the bound is seen to be
 // above limit.
-func distance(honest uint64, m int, modulus uint64, limit float64) float64 {
-	w := &ways{m: float64(m - 1), q: math.Log(float64(modulus))}
+func distance(honest uint64, m int, order, limit float64) float64 {
+	w := &ways{m: float64(m - 1), q: order}
 	n := float64(honest)
 	half := func(excess float64) float64 { return excess/2 - math.Ln2 }
 	// The first term of the sum is the largest by far, and quick.
@@ -54,7 +55,7 @@ func distance(honest uint64, m int, modulus uint64, limit float64) float64 {
 // methods bound the excess, the mean of N^(c-1) less 1, with c the number of components.
 type ways struct {
 	m float64
-	q float64 // ln N
+	q float64 // ln of the order of the group, N
 
 	// By a number of users: ln of the factorials of it and of m times it, ln of the
 	// excess, and of 1 and the excess.
