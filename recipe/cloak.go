@@ -53,7 +53,7 @@ type Cloak struct {
 }
 
 // MaxParts is the most independent batches of a round of a [Cloak].
-const MaxParts = 256
+const MaxParts = 64
 
 // A CloakKind is the theorem by which the messages of a [Cloak] hide answers.
 type CloakKind uint8

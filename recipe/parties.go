@@ -39,6 +39,9 @@ func shuffleOf(r *Recipe, first, second, analyzer signed.PublicKey) (*onion.Shuf
 		Recipe: id, Messages: m.MessagesPerContribution(), Size: m.MessageSize(), MinBatch: r.MinBatch, Grace: r.Grace(),
 		Length: time.Duration(r.RoundUnits()*uint64(r.TimePrecision)/r.Parts()) * time.Second, First: first, Second: second, Analyzer: analyzer,
 	}
+	if parts := int(r.Parts()); parts > 1 {
+		s.Ahead = 2*parts - 1 // at the begin of a round of the recipe, those of the next
+	}
 	if w, ok := r.Window.(Between); ok && w.End > 0 {
 		_, end := r.PartRounds(r.Round(w.End - 1))
 		s.Last = end - 1

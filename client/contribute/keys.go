@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/client"
@@ -61,7 +62,11 @@ func (c *Contributor) Refresh(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	round := c.shuffle.Round(c.o.Now())
-	if _, err := sealTo(c.held, round); err == nil {
+	need, err := c.needs(c.o.Now())
+	if err != nil {
+		return err
+	}
+	if _, err := sealTo(c.held, need); err == nil {
 		return nil
 	}
 	lists := make([]*onion.KeyList, len(c.parties))
@@ -70,7 +75,7 @@ func (c *Contributor) Refresh(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("contribute: fetch the key list of %v: %w", p.role, err)
 		}
-		if lists[i], err = c.read(b, p, round); err != nil {
+		if lists[i], err = c.read(b, p, round, need); err != nil {
 			return &KeysError{p.role, err}
 		}
 	}
@@ -82,6 +87,19 @@ func (c *Contributor) Refresh(ctx context.Context) error {
 	c.held = lists
 	c.keyMu.Unlock()
 	return nil
+}
+
+// needs is the last of the shuffle's rounds that an answer of this time may be sent in.
+func (c *Contributor) needs(now time.Time) (uint64, error) {
+	unit, err := c.recipe.TimePrecision.At(now)
+	if err != nil {
+		return 0, fmt.Errorf("contribute: the present time: %w", err)
+	}
+	_, end := c.recipe.PartRounds(c.recipe.Round(unit))
+	if last := c.shuffle.Last; last > 0 {
+		end = min(end, last+1)
+	}
+	return end - 1, nil
 }
 
 // fetch returns a party's list: that of the manifest if it pins one, and else the party's own.
@@ -107,7 +125,7 @@ func bodyOf(a *exchange.Answer) []byte {
 }
 
 // read holds one list to the recipe, its owner and the time.
-func (c *Contributor) read(b []byte, p party, round uint64) (*onion.KeyList, error) {
+func (c *Contributor) read(b []byte, p party, round, need uint64) (*onion.KeyList, error) {
 	l, err := onion.OpenKeyList(b, p.root, c.shuffle.Recipe, p.role)
 	if err != nil {
 		return nil, err
@@ -118,8 +136,8 @@ func (c *Contributor) read(b []byte, p party, round uint64) (*onion.KeyList, err
 		return nil, fmt.Errorf("%w: it is of later than now", ErrStale)
 	case !l.Until.Equal(c.shuffle.Flush(last)):
 		return nil, fmt.Errorf("%w: it ends at another time than round %d is flushed", ErrStale, last)
-	case round < l.First || round > last:
-		return nil, fmt.Errorf("%w: it has keys of rounds %d to %d, and none of %d", ErrStale, l.First, last, round)
+	case round < l.First || max(round, need) > last:
+		return nil, fmt.Errorf("%w: it has keys of rounds %d to %d, and none of %d", ErrStale, l.First, last, max(round, need))
 	}
 	for i := range l.Keys {
 		if _, err := l.Key(l.First + uint64(i)); err != nil {

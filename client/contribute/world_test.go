@@ -73,6 +73,7 @@ func (w *world) RoundTrip(r *http.Request) (*http.Response, error) { return w.do
 // kind is a recipe's.
 type kind struct {
 	direct, relayed, counts bool
+	parted                  bool // a histogram in 3 independent batches
 }
 
 // in runs a test in a bubble with the parties of a recipe: a cloak of exact sums of numbers
@@ -107,6 +108,10 @@ func newWorld(t testing.TB, k kind) *world {
 		Randomizer: recipe.Cloak{Kind: recipe.SumPreservingCloak, Users: 20, Epsilon: recipe.Decimal{Coefficient: 1}}}
 	if k.counts {
 		o.Query, o.Randomizer, o.Rounds = recipe.Count{}, recipe.KRR{Epsilon0: recipe.Decimal{Coefficient: 4}}, 2
+	}
+	if k.parted {
+		o.Query, o.MinBatch, o.Epsilon, o.Delta = recipe.Histogram{Length: 3}, 8, recipe.Decimal{Coefficient: 8}, recipe.Decimal{Coefficient: 1, Scale: 3}
+		o.Randomizer = recipe.Cloak{Kind: recipe.ModernCloak, Users: 60, Honest: 24, Parts: 3}
 	}
 	var gateway signed.PublicKey
 	if k.relayed {

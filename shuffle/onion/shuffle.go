@@ -23,6 +23,9 @@ type Shuffle struct {
 	Grace time.Duration
 	// Last is the last round; 0: there is no last.
 	Last uint64
+	// Ahead is for how many rounds after the present one devices need keys; 0 for those that
+	// contribute to the present one.
+	Ahead int
 	// First, Second and Analyzer are the root keys of their owners. First and Second are
 	// zero on the direct path.
 	First, Second, Analyzer signed.PublicKey

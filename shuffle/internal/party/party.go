@@ -336,7 +336,7 @@ func (p *Party) troubled(r *round, err error) {
 // makeKeys makes keys for the rounds to come: each is on the disk before it is in a list.
 func (p *Party) makeKeys(x *shuffle, now time.Time) error {
 	current := x.Round(now)
-	last := current + uint64(p.o.Ahead)
+	last := current + uint64(max(p.o.Ahead, x.Ahead))
 	if x.Last > 0 {
 		last = min(last, x.Last)
 	}
