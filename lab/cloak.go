@@ -22,6 +22,7 @@ import (
 	"github.com/starling-agg/starling/internal/prose"
 	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/lab/chart"
+	"github.com/starling-agg/starling/lab/internal/randhie"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/shuffle/hop"
@@ -32,9 +33,17 @@ import (
 // what it then has into messages of which only the sum of everybody's tells anything.
 const Cloak = "cloak"
 
+// CloakVisits asks for the histogram of [Visits] in the same way.
+const CloakVisits = "cloak-visits"
+
+// cloaks says whether the lab is one through a shuffler.
+func (o *Options) cloaks() bool { return o.Recipe == Cloak || o.Recipe == CloakVisits }
+
 const (
-	// defaultCloaked is how many of the table's first rows contribute.
-	defaultCloaked = 2000
+	// defaultCloaked is how many of the table's first rows contribute, and
+	// defaultCloakedVisits how many to a histogram, of three times as many messages each.
+	defaultCloaked       = 2000
+	defaultCloakedVisits = 1000
 	// cloakPrecision is the length of a round, if nothing else is said, for each started
 	// 5,000 devices, and cloakAhead for how many rounds after the present one hops have
 	// keys: devices take the first that leaves them time enough, however slow the machine
@@ -60,8 +69,8 @@ type Cloaked struct {
 	ContributionBytes int `json:"contribution_bytes"`
 	// Honest is how many devices the guarantee counts on.
 	Honest uint64 `json:"honest_devices"`
-	// Mean is the mean of the visits.
-	Mean MeanCell `json:"mean"`
+	// Mean is the mean of the visits, where that is asked for.
+	Mean *MeanCell `json:"mean,omitempty"`
 }
 
 // A MeanCell is an estimated mean beside the truth.
@@ -76,6 +85,9 @@ type MeanCell struct {
 func (o Options) withCloakDefaults() Options {
 	if o.Population == 0 {
 		o.Population = defaultCloaked
+		if o.Recipe == CloakVisits {
+			o.Population = defaultCloakedVisits
+		}
 	}
 	if o.Precision == 0 {
 		o.Precision = cloakPrecision * time.Duration(max(1, (o.Population+cloakCrowd-1)/cloakCrowd))
@@ -87,9 +99,9 @@ func (o Options) withCloakDefaults() Options {
 func (o *Options) validateCloak() error {
 	switch {
 	case o.Population < MinRows || o.Population > AllRows:
-		return fmt.Errorf("lab: recipe %s goes with a population of %d to %d, a row each", Cloak, MinRows, AllRows)
+		return fmt.Errorf("lab: recipe %s goes with a population of %d to %d, a row each", o.Recipe, MinRows, AllRows)
 	case o.Malicious != 0 || o.Sampling != (recipe.Rational{}) || o.KnownSample || o.Credentials || o.Rounds != 0 || o.Rows != AllRows:
-		return fmt.Errorf("lab: recipe %s goes with --population, and no rows, malicious reports, coins, rounds or credentials", Cloak)
+		return fmt.Errorf("lab: recipe %s goes with --population, and no rows, malicious reports, coins, rounds or credentials", o.Recipe)
 	}
 	return nil
 }
@@ -98,7 +110,8 @@ func (o *Options) validateCloak() error {
 // starts them itself.
 type cloaked struct {
 	o      Options
-	values []int // visits, capped
+	values []int // visits, capped, or their buckets
+	value  func(int) client.Value
 	mixers *deploy.Mixers
 	local  []string // local listeners of hop 1, hop 2 and analyzer
 	device *contribute.Contributor
@@ -107,10 +120,20 @@ type cloaked struct {
 }
 
 func runCloak(ctx context.Context, o Options, visits []int) (*Report, error) {
-	c := &cloaked{o: o, found: &Report{Labels: []string{"visits"}, Truth: []int64{0}}}
+	c := &cloaked{o: o, found: &Report{Labels: []string{"visits"}, Truth: []int64{0}}, value: func(n int) client.Value { return client.Number(uint64(n)) }}
+	if o.Recipe == CloakVisits {
+		c.found.Labels, c.found.Truth = randhie.Labels(), make([]int64, randhie.Buckets)
+		c.value = func(n int) client.Value { return client.Bucket(uint32(n)) }
+	}
 	for _, v := range visits[:o.Population] {
-		c.values = append(c.values, min(v, mostVisits))
-		c.found.Truth[0] += int64(min(v, mostVisits))
+		if o.Recipe == CloakVisits {
+			v = randhie.Bucket(v)
+			c.found.Truth[v]++
+		} else {
+			v = min(v, mostVisits)
+			c.found.Truth[0] += int64(v)
+		}
+		c.values = append(c.values, v)
 	}
 	if err := writable(o.Out); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOut, err)
@@ -135,7 +158,7 @@ func (c *cloaked) pose(f *frame) (*recipe.Recipe, error) {
 	if err != nil {
 		return nil, err
 	}
-	return account.New(account.Options{
+	o := account.Options{
 		Name:        "Visits to a doctor in a year, on average",
 		Description: fmt.Sprintf("How many times did you see a doctor in the past year, %d if more?", mostVisits),
 		Population: &recipe.Population{
@@ -149,7 +172,11 @@ func (c *cloaked) pose(f *frame) (*recipe.Recipe, error) {
 		TimePrecision: dap.TimePrecision(f.o.Precision / time.Second), Grace: grace,
 		Window:  recipe.Between{Start: unit, End: unit + dap.Time(openFor/f.o.Precision)},
 		Epsilon: f.o.Epsilon, Delta: f.o.Delta,
-	})
+	}
+	if c.o.Recipe == CloakVisits {
+		visitsRecipe(&o)
+	}
+	return account.New(o)
 }
 
 // start writes the deployment and starts its parties, as a [starter].
@@ -267,9 +294,14 @@ func (c *cloaked) promise(f *frame) {
 	if z, ok := f.recipe.Randomizer.(recipe.Cloak); ok {
 		r.Honest = z.Honest
 	}
+	through := fmt.Sprintf("RAND Health Insurance Experiment: %s devices, each of which sent %d messages through two hops; nobody knows whose any of them is",
+		chart.Count(float64(c.o.Population)), s.Messages)
+	if c.o.Recipe == CloakVisits {
+		r.words = chartWords{title: "Visits to a doctor in a year", x: "visits", y: "devices", subtitle: through}
+		return
+	}
 	r.words = chartWords{title: fmt.Sprintf("Visits to a doctor in a year, %d at most: their sum", mostVisits), x: "", y: "visits of all",
-		subtitle: fmt.Sprintf("RAND Health Insurance Experiment: %s devices, each of which sent %d messages through two hops; nobody knows whose any of them is",
-			chart.Count(float64(c.o.Population)), s.Messages)}
+		subtitle: through}
 }
 
 // answer has every device contribute to the first round that leaves time enough.
@@ -280,7 +312,7 @@ func (c *cloaked) answer(ctx context.Context, f *frame) error {
 	s := c.device.Shuffle()
 	begin := time.Now()
 	err := crowd(ctx, cloakSample, f.o.Workers, func(_ context.Context, i int) error {
-		_, err := c.device.Prepare(client.Number(0), begin)
+		_, err := c.device.Prepare(c.value(0), begin)
 		return err
 	})
 	if err != nil {
@@ -298,7 +330,7 @@ func (c *cloaked) answer(ctx context.Context, f *frame) error {
 	computing := make(chan struct{}, f.o.Workers) // the rest wait for the gateway
 	err = crowd(ctx, len(c.values), max(f.o.Workers, cloakInFlight), func(ctx context.Context, i int) error {
 		computing <- struct{}{}
-		envelope, err := c.device.Prepare(client.Number(uint64(c.values[i])), c.at)
+		envelope, err := c.device.Prepare(c.value(c.values[i]), c.at)
 		<-computing
 		if err != nil {
 			return err
@@ -376,9 +408,14 @@ func (c *cloaked) compare(ctx context.Context, f *frame) error {
 	}
 	r, n := c.found, float64(x.ReportCount)
 	r.Accepted = x.ReportCount
-	r.Mean = MeanCell{x.Estimate[0], float64(r.Truth[0]) / float64(len(c.values)), x.Stderr[0], x.Interval95[0]}
-	r.Estimate, r.Stderr = []float64{float64(x.Raw[0])}, []float64{x.Stderr[0] * n}
-	r.Interval95 = [][2]float64{{x.Interval95[0][0] * n, x.Interval95[0][1] * n}}
+	r.Estimate, r.Stderr, r.Interval95 = x.Estimate, x.Stderr, x.Interval95
+	sums := "their sums, with the devices' noise in each"
+	if c.o.Recipe == Cloak {
+		r.Mean = &MeanCell{x.Estimate[0], float64(r.Truth[0]) / float64(len(c.values)), x.Stderr[0], x.Interval95[0]}
+		r.Estimate, r.Stderr = []float64{float64(x.Raw[0])}, []float64{x.Stderr[0] * n}
+		r.Interval95 = [][2]float64{{x.Interval95[0][0] * n, x.Interval95[0][1] * n}}
+		sums = "their sum, with the devices' noise in it"
+	}
 	messages := chart.Count(n * float64(r.MessagesPerDevice))
 	r.Saw = []Sight{
 		{"each client", "its own answer, the recipe, and the guarantee that it checked before it answered"},
@@ -386,8 +423,8 @@ func (c *cloaked) compare(ctx context.Context, f *frame) error {
 		{"gateway", fmt.Sprintf("%s sealed contributions of %s bytes each, not from whom", chart.Count(n), chart.Count(float64(r.ContributionBytes)))},
 		{"hop 1", fmt.Sprintf("which %d sealed messages are of one contribution; not from whom, nor anything inside", r.MessagesPerDevice)},
 		{"hop 2", messages + " sealed messages, in no order; not which belong together"},
-		{"analyzer", messages + " random numbers, in no order; their sum, with the devices' noise in it"},
-		{"collector", fmt.Sprintf("that sum, and that there were %s contributions", chart.Count(n))},
+		{"analyzer", messages + " random numbers, or as many of several, in no order; " + sums},
+		{"collector", fmt.Sprintf("no more than that result, and that there were %s contributions", chart.Count(n))},
 	}
 	return nil
 }
@@ -403,13 +440,12 @@ func (r *Report) writeCloak(w io.Writer, width int) {
 	if r.Cloaked == nil {
 		return
 	}
-	for _, line := range []struct {
-		what            string
-		estimate, truth float64
-		stderr          float64
-		interval        [2]float64
-	}{{"sum", r.Estimate[0], float64(r.Truth[0]), r.Stderr[0], r.Interval95[0]}, {"mean", r.Mean.Estimate, r.Mean.Truth, r.Mean.Stderr, r.Mean.Interval95}} {
-		fmt.Fprintf(w, "%-6s %.6g, and in truth %.6g; standard error %.3g, 95 %% interval %.6g to %.6g\n", line.what, line.estimate, line.truth, line.stderr, line.interval[0], line.interval[1])
+	write := func(what string, estimate, truth, stderr float64, interval [2]float64) {
+		fmt.Fprintf(w, "%-6s %.6g, and in truth %.6g; standard error %.3g, 95 %% interval %.6g to %.6g\n", what, estimate, truth, stderr, interval[0], interval[1])
+	}
+	if m := r.Mean; m != nil {
+		write("sum", r.Estimate[0], float64(r.Truth[0]), r.Stderr[0], r.Interval95[0])
+		write("mean", m.Estimate, m.Truth, m.Stderr, m.Interval95)
 	}
 	for _, line := range prose.Wrap(fmt.Sprintf("Each device sent %d messages of %d bytes, sealed %s bytes in all; the guarantee counts on %s of them to follow the recipe.",
 		r.MessagesPerDevice, r.MessageBytes, chart.Count(float64(r.ContributionBytes)), chart.Count(float64(r.Honest))), min(max(width, 60), 100)) {
@@ -420,8 +456,10 @@ func (r *Report) writeCloak(w io.Writer, width int) {
 
 // checkCloak says what must not be in such a report.
 func (r *Report) checkCloak() error {
-	if off := math.Abs(r.Mean.Estimate-r.Mean.Truth) / r.Mean.Stderr; !(off <= maxWorstError) {
-		return fmt.Errorf("lab: the mean is %.1f standard errors off; more than %d is no noise", off, maxWorstError)
+	if m := r.Mean; m != nil {
+		if off := math.Abs(m.Estimate-m.Truth) / m.Stderr; !(off <= maxWorstError) {
+			return fmt.Errorf("lab: the mean is %.1f standard errors off; more than %d is no noise", off, maxWorstError)
+		}
 	}
 	if r.MessagesPerDevice < 1 {
 		return errors.New("lab: devices sent nothing")

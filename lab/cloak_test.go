@@ -66,9 +66,46 @@ func TestCloak(t *testing.T) {
 	wrong := *r
 	cloaked := *r.Cloaked
 	wrong.Cloaked = &cloaked
+	mean := *r.Mean
+	wrong.Mean = &mean
 	wrong.Mean.Estimate = wrong.Mean.Truth + 7*wrong.Mean.Stderr
 	if wrong.Check() == nil {
 		t.Error("a mean that no noise explains is good")
+	}
+}
+
+// TestCloakVisits: a histogram goes the same way, and each count is off by its noise.
+func TestCloakVisits(t *testing.T) {
+	r, err := Run(t.Context(), Options{Frame: Frame{Out: t.TempDir()}, Recipe: CloakVisits, Population: 220})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Check(); err != nil {
+		t.Error(err)
+	}
+	sum := int64(0)
+	for _, n := range r.Truth {
+		sum += n
+	}
+	if r.Sent != 220 || sum != 220 || len(r.Estimate) != 21 || len(r.Interval95) != 21 || r.Honest != 110 || r.MessagesPerDevice < 10 || r.Mean != nil {
+		t.Errorf("%+v %+v", r, r.Cloaked)
+	}
+	var text bytes.Buffer
+	if err := r.WriteText(&text, 80, true); err != nil || strings.Contains(text.String(), "mean ") || !strings.Contains(text.String(), "hop 2 ") || !strings.Contains(text.String(), "   20+ ") {
+		t.Errorf("%s, %v", &text, err)
+	}
+	b, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := make(map[string]any)
+	if err := json.Unmarshal(b, &keys); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range []string{"reports_sent", "estimate", "truth", "stderr", "interval95", "buckets", "epsilon", "seconds_total", "messages_per_device", "picture"} {
+		if keys[k] == nil {
+			t.Errorf("no %s in %s", k, b)
+		}
 	}
 }
 

@@ -32,7 +32,8 @@ type Options struct {
 	// Sampling is the probability of reporting, over all devices. Default 1/10.
 	Sampling recipe.Rational
 	// Recipe is what is asked: [Visits], the default, [Health], [Groups], [Quantiles],
-	// or, of a population, [Needles]. [Cloak] goes with Population alone, by default 2,000.
+	// or, of a population, [Needles]. [Cloak] and [CloakVisits] go with Population alone, by
+	// default 2,000 and 1,000.
 	Recipe string
 	// Rounds is how many collections are taken of the same population, all within Epsilon
 	// together. Default 1.
@@ -65,7 +66,7 @@ func (o Options) WithDefaults() Options {
 	if o.Credentials && o.Precision == 0 {
 		o.Precision = time.Second
 	}
-	if o.Recipe == Cloak {
+	if o.cloaks() {
 		o = o.withCloakDefaults()
 	}
 	o.Frame = o.Frame.withDefaults("1")
@@ -75,7 +76,7 @@ func (o Options) WithDefaults() Options {
 	if o.Recipe == "" {
 		o.Recipe = Visits
 	}
-	if o.Recipe == Cloak {
+	if o.cloaks() {
 		return o
 	}
 	if o.Population == 0 {
@@ -102,10 +103,10 @@ func (o Options) Validate() error {
 	o = o.WithDefaults()
 	switch o.Recipe {
 	case Visits, Needles, Health, Groups, Quantiles:
-	case Cloak:
+	case Cloak, CloakVisits:
 		return errors.Join(o.validateCloak(), o.Frame.validate())
 	default:
-		return fmt.Errorf("lab: no recipe %q; want %s, %s, %s, %s, %s or %s", o.Recipe, Visits, Health, Groups, Quantiles, Needles, Cloak)
+		return fmt.Errorf("lab: no recipe %q; want %s, %s, %s, %s, %s, %s or %s", o.Recipe, Visits, Health, Groups, Quantiles, Needles, Cloak, CloakVisits)
 	}
 	if o.Population != 0 {
 		if err := o.validatePopulation(); err != nil {
@@ -163,7 +164,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Recipe == Cloak {
+	if o.cloaks() {
 		return runCloak(ctx, o, visits)
 	}
 	visits = visits[:o.Rows]

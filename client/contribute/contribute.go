@@ -189,7 +189,7 @@ func (c *Contributor) Prepare(v client.Value, t time.Time) ([]byte, error) {
 	c.keyMu.RLock()
 	held := c.held
 	c.keyMu.RUnlock()
-	// What is drawn must not depend on which keys there are.
+	// The draw must not depend on which keys there are.
 	round, err := drawn(from, end)
 	if err != nil {
 		return nil, err

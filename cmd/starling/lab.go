@@ -35,7 +35,8 @@ With --recipe groups each row gives the same and both stay secret, but what is r
 With --recipe quantiles each row marks the nodes over its visits in a tree over the numbers to 99, and nine deciles are printed beside the truth.
 
 With --recipe cloak the first 2,000 rows, or as many as --population says, send shares of their visits through relay, gateway and two hops to an analyzer,
-with no server to add noise, and sum and mean are printed beside the truth.
+with no server to add noise, and sum and mean are printed beside the truth. With --recipe cloak-visits
+1,000 send shares of the histogram.
 
 With --recipe vector 2,000 devices send vectors of 10,000 real numbers made of the table, whose norm each proves; the released
 mean is compared with the exact one. With --projection they send fewer numbers, for more error. With --correlated smaller
@@ -50,6 +51,7 @@ error of the running sums is printed beside its forecast.`,
 			{"starling lab --recipe health", "sums that one device moves by a proved bound, wherever it moves them"},
 			{"starling lab --recipe groups", "sums, sizes and means by a group that nobody sees"},
 			{"starling lab --recipe quantiles", "all deciles of a number at once"},
+			{"starling lab --recipe cloak-visits", "a histogram by way of a shuffler: no server adds noise, or holds a share"},
 			{"starling lab --recipe vector", "the mean of vectors with a proved norm"},
 			{"starling lab --recipe vector --projection 2500", "fewer bytes, by a public random projection"},
 			{"starling lab --recipe vector --noise-device --malicious 20", "with the devices' own noise, and attackers who push"},
@@ -64,7 +66,7 @@ error of the running sums is printed beside its forecast.`,
 			rows := flags.Int("rows", 0, "take only the first `N` rows of the table")
 			population := flags.Int("population", 0, "make `N` devices that decide by secret coins")
 			sampling := flags.String("sampling", "", "the coins' probability `Q`, 0.1 if not given")
-			question := flags.String("recipe", "", "what is asked, visits, health, groups, quantiles, cloak, needles or vector: `NAME`")
+			question := flags.String("recipe", "", "what is asked, visits, health, groups, quantiles, cloak, cloak-visits, needles or vector: `NAME`")
 			rounds := flags.Int("rounds", 0, "collect `N` times from the population, or with --correlated, within the same epsilon in all")
 			credentials := flags.String("credentials", "", "have the recipe count devices and stand in a log; `WHO` enrols and shows credentials: all")
 			known := flags.Bool("known-sample", false, "for comparison: a known part of the population reports, without coins")
@@ -110,11 +112,12 @@ error of the running sums is printed beside its forecast.`,
 					}
 				}
 				switch *question {
-				case "", lab.Visits, lab.Health, lab.Groups, lab.Quantiles, lab.Cloak, lab.Needles:
+				case "", lab.Visits, lab.Health, lab.Groups, lab.Quantiles, lab.Cloak, lab.CloakVisits, lab.Needles:
 				case lab.Vectors:
 					return labVectors(ctx, e, watch, &o, vectors, *asJSON)
 				default:
-					return usageOf("lab", fmt.Errorf("--recipe: no %q; want %s, %s, %s, %s, %s, %s or %s", *question, lab.Visits, lab.Health, lab.Groups, lab.Quantiles, lab.Cloak, lab.Needles, lab.Vectors))
+					return usageOf("lab", fmt.Errorf("--recipe: no %q; want %s, %s, %s, %s, %s, %s, %s or %s", *question, lab.Visits, lab.Health, lab.Groups, lab.Quantiles, lab.Cloak,
+						lab.CloakVisits, lab.Needles, lab.Vectors))
 				}
 				if vectors.given() {
 					return usageOf("lab", errors.New("--devices, --dimension, --proof, --projection, --noise-half, --noise-device, --correlated and "+
