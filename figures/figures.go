@@ -39,8 +39,13 @@ type Options struct {
 	// 2 and 3 leave out the second if there are four. Up to four, each 1 to 10^5. Figure
 	// 1 has T = 1.
 	Tasks []uint64
+	// Measured adds to figure 1 of paper 001 and to figure 2 of paper 002 what the running
+	// encoders and analyzers give, with fresh randomness: some 20 seconds of a core.
+	Measured bool
 	// Progress is told each output that is done. Optional.
 	Progress func(Output)
+
+	thin int // of measured runs one in as many is made, for tests
 }
 
 // An Output is one figure or table as it was written.

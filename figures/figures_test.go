@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	"github.com/starling-agg/starling/dp/accountant"
+	"github.com/starling-agg/starling/dp/local"
 	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/draw"
 	"github.com/starling-agg/starling/lab"
@@ -561,5 +562,57 @@ func TestDocsNumbers(t *testing.T) {
 	}, 1e-8, release.AddRemove)
 	if err != nil || g.EpsilonLower <= 0.8 || g.Epsilon > 1.001*g.EpsilonLower {
 		t.Errorf("2,500 rounds: %v to %v, %v", g.EpsilonLower, g.Epsilon, err)
+	}
+}
+
+// Measured points lie where the formulas say: of a root mean square of 200 sums of 100 users
+// within 0.4 and 1.7 times it, and of means of 60 squares of two sums within 0.4 and 2.2
+// times them, which either misses less than once in 10^7 (of a chi-square of 60 and more).
+func TestMeasured(t *testing.T) {
+	m, err := measuredCloak(100, 200)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := math.Sqrt(2 * 10. / 9); m.rms < 0.4*want || m.rms > 1.7*want {
+		t.Errorf("error %v of 100 users, want about %v", m.rms, want)
+	}
+	for _, g := range []grouping{groupings[1], groupings[3]} {
+		const epsilon = 1
+		lambda, gamma, omega, err := g.lies(epsilon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked, told, err := groupUsers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, r, err := measuredGroups(g, epsilon, 60)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, ratio := range map[string]float64{"question": q * asked / local.QuestionAlpha(1, 2, lambda, 1), "random": r * told / local.RandomGroupAlpha(1, 2, gamma, omega, 1)} {
+			if ratio < 0.4 || ratio > 2.2 {
+				t.Errorf("%s, %s: %v times the error by formula", g.name, name, ratio)
+			}
+		}
+	}
+	dir := t.TempDir()
+	if _, err := Draw(t.Context(), Options{Dir: dir, Only: []string{"paper-001-figure-1", "paper-002-figure-2"}, Measured: true, thin: 100}); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]int{"paper-001-figure-1": 4, "paper-002-figure-2": 2 * len(groupings) * len(groupEpsilons)} {
+		b, err := os.ReadFile(filepath.Join(dir, name+".csv"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		measured := 0
+		for _, line := range strings.Split(string(b), "\n") {
+			if strings.Contains(line, ",measured,") || strings.Contains(line, " measured,") {
+				measured++
+			}
+		}
+		if measured != want {
+			t.Errorf("%s: %d measured points, want %d", name, measured, want)
+		}
 	}
 }

@@ -64,7 +64,7 @@ func groupUsers() (question, random float64, err error) {
 }
 
 // groups is figure 2 of paper 002.
-func groups(Options, *budget) (*output, error) {
+func groups(o Options, _ *budget) (*output, error) {
 	const from, to, steps = 0.05, 8.0, 120
 	asked, told, err := groupUsers()
 	if err != nil {
@@ -124,7 +124,29 @@ func groups(Options, *budget) (*output, error) {
 			note = fmt.Sprintf("Q&A for ε from %.2g to %.2g", first, last)
 		}
 		m.words += draw.Plain(g.name) + ": " + note + ". "
-		m.panels[0] = append(m.panels[0], panel{curves: append(question.curves, random.curves...), note: note})
+		drawn := panel{curves: append(question.curves, random.curves...), note: note}
+		if o.Measured {
+			q, r := rings{color: draw.Blue}, rings{color: draw.Vermilion}
+			for _, epsilon := range groupEpsilons {
+				asks, tells, err := measuredGroups(g, epsilon, o.runs(groupRuns))
+				if err != nil {
+					return nil, err
+				}
+				q.x, q.y, r.x, r.y = append(q.x, epsilon), append(q.y, asks), append(r.x, epsilon), append(r.y, tells)
+				ones := [2]string{number(g.ones[0]), number(g.ones[1])}
+				if g.any {
+					ones = [2]string{"any", "any"}
+				}
+				out.rows = append(out.rows, []string{ones[0], ones[1], number(epsilon), "QA measured", number(asked), "", "", number(asks)},
+					[]string{ones[0], ones[1], number(epsilon), "RG measured", number(told), "", "", number(tells)})
+			}
+			drawn.rings = []rings{q, r}
+		}
+		m.panels[0] = append(m.panels[0], drawn)
+	}
+	if o.Measured {
+		m.caption += fmt.Sprintf(" Rings: the mean of %d runs of the answers and the estimates themselves, made just now.", o.runs(groupRuns))
+		m.legend = append(m.legend, key{name: "measured", ring: draw.Ink})
 	}
 	m.words += m.caption
 	out.picture = m.picture()

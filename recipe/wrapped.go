@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/starling-agg/starling/recipe/internal/twin"
 	"github.com/starling-agg/starling/shuffle/cloak"
 )
 
@@ -75,6 +76,21 @@ func (z Cloak) messenger(r *Recipe) (*Messenger, error) {
 		return nil, err
 	}
 	return z.messengerOf(r, p), nil
+}
+
+func init() {
+	twin.Cloak = func(r any, with func(params any) any) (any, error) {
+		of := r.(*Recipe)
+		z, ok := of.Randomizer.(Cloak)
+		if !ok {
+			return nil, fmt.Errorf("recipe: a twin of %T", of.Randomizer)
+		}
+		p, err := z.protocol(of.Query)
+		if err != nil {
+			return nil, err
+		}
+		return z.messengerOf(of, with(p).(*cloak.Params)), nil
+	}
 }
 
 // messengerOf is that of a protocol.

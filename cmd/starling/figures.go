@@ -17,13 +17,15 @@ func figuresCommand() *command {
 		long: `Draws figures 1 to 3 and 5 to 8 and the numbers of examples 3 to 6 of paper 000, figure 1 of paper 001 with numbers, figure
 2 of paper 002, the communication table of paper 003 with the sizes of this program's reports, and figure 2 and table 1 of
 paper 004, each as PNG and SVG with the CSV behind it. docs/figures.md shows them beside what the papers state and explains
-every difference. Parameters that the text of paper 000 does not give, N, K and T of its panels, are flags.
+every difference. With --measured those of papers 001 and 002 have points of the running encoders and analyzers, measured at the call.
+Parameters that the text of paper 000 does not give, N, K and T of its panels, are flags.
 
 The names are paper-000-figure-1, -2, -3, -5, -6, -7, -8, paper-000-examples, paper-001-figure-1, paper-002-figure-2,
 paper-003-communication, paper-004-figure-2 and paper-004-table-1.`,
 		examples: [][2]string{
 			{"starling figures --out figs", "all of them, in some seconds"},
 			{"starling figures --out figs paper-004-figure-2", "one of them"},
+			{"starling figures --out figs --measured paper-001-figure-1 paper-002-figure-2", "with points that are measured at this call"},
 			{"starling figures --out figs --people 1e8 paper-000-figure-2", "for a hundred million people"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
@@ -34,6 +36,7 @@ paper-003-communication, paper-004-figure-2 and paper-004-table-1.`,
 			people := flags.Float64("people", 1e6, "the curves are about `N` people")
 			var alphabets numbers[float64]
 			flags.Var(&alphabets, "alphabets", "one to four values `K,K` of the alphabet (default 1e3,1e4,1e5)")
+			measured := flags.Bool("measured", false, "add what the running encoders and analyzers give to figures of papers 001 and 002, in some 20 seconds")
 			var tasks numbers[uint64]
 			flags.Var(&tasks, "tasks", "one to four numbers `T,T` of tasks (default 1,10,100,1000)")
 			return func(ctx context.Context, e *env, args []string) error {
@@ -42,7 +45,7 @@ paper-003-communication, paper-004-figure-2 and paper-004-table-1.`,
 				}
 				watch := newProgress(e)
 				o := figures.Options{Dir: *out, Only: args, Epsilon: *epsilon, Delta: *delta, People: *people,
-					Alphabets: alphabets, Tasks: tasks}
+					Alphabets: alphabets, Tasks: tasks, Measured: *measured}
 				o.Progress = func(f figures.Output) {
 					if !*asJSON {
 						watch.end()
