@@ -37,7 +37,8 @@ type Analyzer struct {
 	Key service.Secret `toml:"key"`
 	// Delegation is the word of the analyzer's root, which the recipes name, for it. Required.
 	Delegation service.Path `toml:"delegation"`
-	// Ahead is for how many rounds after the present one there are keys. Default 2.
+	// Ahead is for how many rounds after the present one there are keys; for more where a
+	// recipe collects in independent batches. Default 2.
 	Ahead int `toml:"ahead"`
 	// Hold is for how long after its time a round waits for its batch. Default "24h".
 	Hold service.Duration `toml:"hold"`

@@ -34,7 +34,8 @@ type Hop struct {
 	Key service.Secret `toml:"key"`
 	// Delegation is the word of the hop's root, which the recipes name, for it. Required.
 	Delegation service.Path `toml:"delegation"`
-	// Ahead is for how many rounds after the present one there are keys. Default 2.
+	// Ahead is for how many rounds after the present one there are keys; for more where a
+	// recipe collects in independent batches. Default 2.
 	Ahead int `toml:"ahead"`
 	// Hold is for how long after its time a round waits for the next party. Default "24h".
 	Hold service.Duration `toml:"hold"`

@@ -1,10 +1,11 @@
 package figures
 
 import (
+	"bufio"
 	"crypto/rand"
 	"encoding/binary"
+	"io"
 	"math"
-	mathrand "math/rand/v2"
 
 	"github.com/starling-agg/starling/dp/local"
 	"github.com/starling-agg/starling/shuffle/cloak"
@@ -28,32 +29,31 @@ const groupRuns = 100
 // runs is a number of runs, of which a test takes fewer.
 func (o *Options) runs(n int) int { return max(1, n/max(1, o.thin)) }
 
-// public draws made-up values, which nobody hides.
-func public() *mathrand.Rand {
-	var seed [16]byte
-	rand.Read(seed[:])
-	return mathrand.New(mathrand.NewPCG(binary.LittleEndian.Uint64(seed[:8]), binary.LittleEndian.Uint64(seed[8:])))
+// uniform draws made-up values in [0, 1).
+func uniform(from *bufio.Reader) float64 {
+	var b [8]byte
+	io.ReadFull(from, b[:]) // never fails
+	return float64(binary.LittleEndian.Uint64(b[:])>>11) / (1 << 53)
 }
 
 // measuredCloak is the root mean squared error of sums of values of n users each, which a
-// modern cloak encodes, and which are mixed and analyzed.
+// modern cloak encodes and analyzes. Mixing changes no sum, and is left out.
 func measuredCloak(n uint64, runs int) (cost, error) {
 	p, err := cloak.Modern(cloak.Options{Users: n, Honest: n * cloakTrust / 10, Precision: cloakPrecision, Epsilon: cloakEpsilon, Delta: cloakDelta})
 	if err != nil {
 		return cost{}, err
 	}
-	rng, squares := public(), 0.0
+	values, squares := bufio.NewReader(rand.Reader), 0.0
 	for range runs {
 		messages, exact := make([]cloak.Message, 0, int(n)*p.Messages()), 0.0
 		for range n {
-			x := rng.Float64()
+			x := uniform(values)
 			list, err := p.Encode([]float64{x})
 			if err != nil {
 				return cost{}, err
 			}
 			messages, exact = append(messages, list...), exact+x
 		}
-		rng.Shuffle(len(messages), func(i, j int) { messages[i], messages[j] = messages[j], messages[i] })
 		sums, err := p.Analyze(messages)
 		if err != nil {
 			return cost{}, err
@@ -89,12 +89,12 @@ func measuredGroups(g grouping, epsilon float64, runs int) (question, random flo
 	if err != nil {
 		return 0, 0, err
 	}
-	rng := public()
+	values := bufio.NewReader(rand.Reader)
 	measure := func(n float64, sum *local.GroupSum, answer func(sum *local.GroupSum, group, value int) error) (float64, error) {
 		var exact [2]float64
 		for i := range int(n) {
 			group, value := i%2, -1
-			if rng.Float64() < ones[group] {
+			if uniform(values) < ones[group] {
 				value = 1
 			}
 			exact[group] += float64(value)

@@ -82,7 +82,7 @@ func TestCloakFigure(t *testing.T) {
 	sums, buckets := []batch{{100, 500}, {1000, 20}}, []batch{{100, 15}}
 	margin := 6.5
 	if *writeCloak {
-		sums, buckets = []batch{{100, 2000}, {1000, 1000}, {10_000, 200}, {100_000, 40}}, []batch{{100, 100}, {1000, 50}, {10_000, 10}, {100_000, 2}}
+		sums, buckets = []batch{{100, 2000}, {1000, 1000}, {10_000, 200}, {100_000, 40}}, []batch{{100, 100}, {1000, 50}, {10_000, 20}, {100_000, 6}}
 		margin = 3.29
 	}
 	play := func(name string, q recipe.Query, list []batch, answer func(rng *rand.Rand) []uint64) {

@@ -43,7 +43,8 @@
 // messages without proofs, which [Recipe.Messenger] makes of answers and adds up again: a
 // shuffler mixes those of a round ([Shuffled]), or nothing does ([Direct]). An analyzer
 // reads them all, so that only what devices draw themselves protects an answer: a
-// [LocalRandomizer], or behind a shuffler [Cloak]. Noise of servers, their keys,
+// [LocalRandomizer], or behind a shuffler [Cloak], over which every query of whole numbers is
+// asked, and which may collect a round in independent batches ([Recipe.Join]). Noise of servers, their keys,
 // credentials, coins and a DAP task are for two servers alone, and refused there.
 //
 // # Noise over rounds

@@ -127,12 +127,13 @@ func (r *Recipe) asked() string {
 		count(uint64(sent.Dimension), "number", "numbers"))
 }
 
-// usual is how many reports a batch is expected to have: the people, or the least.
+// usual is how many reports a batch is expected to have: the people, or the least; of
+// independent batches all together.
 func (r *Recipe) usual() uint64 {
 	if r.Population != nil {
-		return max(r.Population.Expected, r.MinBatch)
+		return max(r.Population.Expected, r.MinBatch*r.Parts())
 	}
-	return r.MinBatch
+	return r.MinBatch * r.Parts()
 }
 
 // expected says how long a report of a vector is and how far off the mean will be; it is

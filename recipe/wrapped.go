@@ -155,7 +155,7 @@ func (z Cloak) spoils(r *Recipe, p *cloak.Params) string {
 	seen := fmt.Sprintf("a wrong sum that is random is seen with probability %.3g, one that is chosen never", p.Unlike())
 	if r.Query.Aggregates() > 1 {
 		seen = fmt.Sprintf("a wrong sum that is random is seen with probability %.3g at each number, one that is chosen never; devices prove nothing of "+
-			"the numbers that they send, so that one that lies may add any of them to every number of the result", p.Unlike())
+			"the numbers that they send, so that one that lies may add anything to every number of the result", p.Unlike())
 	}
 	if z.parted() {
 		return fmt.Sprintf("one message that is lost, or one contribution that is a lie, spoils the sum of one of %d independent batches; %s. "+

@@ -214,6 +214,19 @@ func sampledWords(x *collector.Result) string {
 	return words + fmt.Sprintf("; what was left was multiplied by %.4g.", s.Weight)
 }
 
+// leftOutWords names the independent batches of a round that its result leaves out.
+func leftOutWords(x *collector.Result) string {
+	why := map[recipe.LeftOut]string{
+		recipe.LeftMissing: "messages of it are missing", recipe.LeftUnusable: "its messages add up to no answers",
+		recipe.LeftApart: "its sums are further from the others' than chance and noise put them", recipe.LeftNone: "there is no result of it, as of fewer than the least batch",
+	}
+	var each []string
+	for _, p := range x.LeftOut {
+		each = append(each, fmt.Sprintf("batch %d, of %s contributions: %s", p.Number, chart.Count(float64(p.Contributions)), why[p.Why]))
+	}
+	return "Left out: " + strings.Join(each, "; ") + ". Estimates are scaled to the contributions of all batches, and their errors are wider by as much as these may differ; tables and deciles are of the others."
+}
+
 func drawResult(path string, r *recipe.Recipe, x *collector.Result) error {
 	h := resultChart(r, x)
 	if err := h.Validate(); err != nil {
@@ -311,6 +324,10 @@ func writeResult(e *env, r *recipe.Recipe, x *collector.Result) error {
 			fmt.Fprintf(e.stdout, "%6s  %.6g  (95 %% interval %.6g to %.6g)\n", label, v, x.Interval95[i][0], x.Interval95[i][1])
 		}
 	}
-	_, err := io.WriteString(e.stdout, "\n"+strings.Join(prose.Wrap(h.Caption, min(e.columns(), 100)), "\n")+"\n")
+	words := h.Caption
+	if len(x.LeftOut) > 0 {
+		words = leftOutWords(x) + " " + words
+	}
+	_, err := io.WriteString(e.stdout, "\n"+strings.Join(prose.Wrap(words, min(e.columns(), 100)), "\n")+"\n")
 	return err
 }

@@ -149,7 +149,7 @@ func (x *reading) failure(ctx context.Context, err error) error {
 	case errors.Is(err, collector.ErrNoResult):
 		return &failure{exitNotYet, err, "fewer than the least batch may have contributed: then nothing will ever come of the round, and --skip passes it; else ask again"}
 	case errors.As(err, new(*collector.RuinedError)):
-		return &failure{exitCheck, err, "the messages are destroyed, and asking again changes nothing: collect another round. Who would lose less has smaller batches, each a recipe of its own"}
+		return &failure{exitCheck, err, "the messages are destroyed, and asking again changes nothing: collect another round. Who would lose less collects in independent batches: --randomizer cloak:modern:USERS:HONEST::10 in a new recipe"}
 	case errors.As(err, &problem) && problem.HTTPStatus() == http.StatusUnauthorized:
 		return failf(exitCheck, "give analyzer and collector the same token", "the analyzer does not take this collector's token: %w", err)
 	case errors.As(err, &problem), errors.Is(err, collector.ErrAnswer):

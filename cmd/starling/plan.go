@@ -31,7 +31,7 @@ with coins want it. --randomizer rr and rappor blur answers on the device; E is 
 reads it. --randomizer gaussian has devices add noise to vectors; E is what the sum costs.
 --correlate has later batches take back noise of earlier ones: one batch is less accurate, and their mean more, for people who
 answer every --separation rounds or less often.
-On --path shuffled and direct devices blur; of sums and means behind a shuffler the plan has the messages of each kind of cloak.
+On --path shuffled and direct devices blur; of whole numbers behind a shuffler the plan has the messages of each kind of cloak.
 --out writes the plan as a recipe, with the same guarantee; coins need --relay and --gateway there.` + unitHelp,
 		examples: [][2]string{
 			{"starling recipe plan --query histogram:21 --people 20000 --within 1%", "each of 21 buckets within 1 % of 20,000 people, 95 %"},

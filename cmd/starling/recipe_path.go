@@ -18,9 +18,9 @@ type pathFlags struct {
 
 const pathHelp = `
 On --path shuffled two hops mix the messages of all devices, and on --path direct an analyzer reads each report: only devices
-blur answers there, by --randomizer krr, rappor or pgr or, for counts, sums and means behind a shuffler, by
-cloak[:KIND[:USERS[:HONEST[:EPSILON]]]]: KIND is modern, single-user or sum-preserving, USERS the most devices of a batch, HONEST
-how many of --min-batch are counted on. recipe show tells what these paths do not give, and has a table of all.`
+blur answers there, by --randomizer krr, rappor or pgr or, for all queries of whole numbers behind a shuffler, by
+cloak[:KIND[:USERS[:HONEST[:EPSILON[:BATCHES]]]]]: KIND is modern, or for one number single-user or sum-preserving, USERS the most
+devices of a batch, HONEST how many of --min-batch are counted on, and BATCHES in how many independent ones a round is collected. recipe show tells what these paths do not give, and has a table of all.`
 
 func newPathFlags(flags *flag.FlagSet) *pathFlags {
 	return &pathFlags{

@@ -19,13 +19,20 @@
 //   - [SumPreserving]: the paper's theorem 2, for neighbours of the same sum. Nobody adds
 //     noise, so that the analyzer learns the sum exactly.
 //
+// # Vectors
+//
+// A user has a value for each of Entries sums. Noise and delta are those of what one user's
+// values can change of them ([Options.Changed], [Options.Moved]): two entries of a histogram,
+// however long. A message carries residues for the entries of one block ([Options.Block]):
+// larger blocks need more messages each and fewer in all.
+//
 // # Who is trusted
 //
 // The shuffler, to mix the messages of all users and to drop none; and Honest of the
 // users, to follow the protocol and to keep what they draw to themselves. The others may
 // show the analyzer all that they know: what they add to the sum protects nobody and is
-// not counted. No user is held to the range of a value: one that lies adds any residue,
-// and sets the sum to what it likes. A missing message makes a sum uniformly random, so
+// not counted. No user is held to the range of a value, or to what Changed and
+// Moved say of them: one that lies adds any residues, and sets the sums to what it likes. A missing message makes a sum uniformly random, so
 // [Params.Analyze] wants every message.
 //
 // # Timing
