@@ -86,8 +86,18 @@ func TestLinearQueries(t *testing.T) {
 				}
 				squares, numbers = squares+off*off, numbers+1
 			}
-			if _, err := r.Estimate(tally.Sums, tally.Reports); err != nil {
-				t.Fatal(err)
+			_, err1 := r.Estimate(tally.Sums, tally.Reports)
+			table, err2 := r.Table(tally.Sums, tally.Reports, []string{"ab"})
+			ranks, err3 := r.Distribution(tally.Sums, tally.Reports)
+			groups, err4 := r.GroupTable(tally.Sums, tally.Reports)
+			if err := errors.Join(err1, err2, err3, err4); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if _, tabled := c.q.(Tabled); tabled != (table != nil) || (name == "quantiles") != (ranks != nil) || (name == "groups") != (groups != nil) {
+				t.Fatalf("%s: %v, %v, %v", name, table, ranks, groups)
+			}
+			if groups != nil && (groups.Total.Sum.Stderr < scale || groups.Groups[0].Size.Interval95[0] >= groups.Groups[0].Size.Interval95[1]) {
+				t.Fatalf("%s: %+v", name, groups)
 			}
 		}
 		q := math.Exp(-1 / scale)

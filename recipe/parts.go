@@ -115,11 +115,14 @@ func (r *Recipe) Join(parts []Part) (*Joined, error) {
 	entries, most := r.Query.Aggregates(), 0.0
 	reach := make([]float64, len(parts)) // how far the mean of a batch is from that of all
 	each := alarm / float64(2*len(parts)*entries)
+	one := r.Blurred(1)
 	for i, p := range parts {
 		j.All += p.Contributions
 		if t := p.tally; t != nil {
 			n := float64(t.Reports)
-			reach[i] = r.Query.Largest()*math.Sqrt(math.Log(2/each)/(2*n)) + r.Blurred(t.Reports).within(each)/n
+			noise := one
+			noise.Draws *= n
+			reach[i] = r.Query.Largest()*math.Sqrt(math.Log(2/each)/(2*n)) + noise.within(each)/n
 			most = max(most, reach[i])
 		}
 	}

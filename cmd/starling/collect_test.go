@@ -103,3 +103,17 @@ func TestCollectWrongToken(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestLeftOut: batches that a result leaves out are named, each with why.
+func TestLeftOut(t *testing.T) {
+	said := leftOutWords(&collector.Result{LeftOut: []recipe.Part{
+		{Number: 3, Contributions: 1200, Why: recipe.LeftApart}, {Number: 5, Contributions: 900, Why: recipe.LeftMissing},
+		{Number: 6, Contributions: 901, Why: recipe.LeftUnusable}, {Number: 9, Why: recipe.LeftNone},
+	}})
+	for _, want := range []string{"batch 3, of 1,200 contributions: its sums are further", "batch 5, of 900 contributions: messages", "batch 6, of 901 contributions: its messages",
+		"batch 9, of 0 contributions: there is no result", "scaled to the contributions of all"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("no %q in %s", want, said)
+		}
+	}
+}
