@@ -25,5 +25,8 @@
 // keep those at the rate min(M/(2gN), 1) and the others at M/(2N). The error is then over
 // the values other than the default.
 //
+// [Options].Measured adds what the running encoders and analyzers of papers 001 and 002 give,
+// with fresh randomness at each call.
+//
 // Figure parameters that the text of the papers does not give are fields of [Options].
 package figures

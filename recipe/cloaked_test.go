@@ -1,6 +1,7 @@
 package recipe_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -253,6 +254,46 @@ func TestHostileBlocks(t *testing.T) {
 	if _, err := m.Tally(many[:60*m.MessagesPerContribution()]); err != nil {
 		t.Errorf("60 contributions of 60: %v", err)
 	}
+}
+
+// TestBlockChosen: the block that is chosen makes contributions as short as any does, but for
+// 3 in 100, as not every one is tried.
+func TestBlockChosen(t *testing.T) {
+	for _, q := range []Query{Histogram{Length: 23}, SumVec{Length: 5, Max: 9}} {
+		z := Cloak{Kind: ModernCloak, Users: 6000, Honest: 2000, Epsilon: Decimal{1, 0}, Delta: Decimal{1, 6}}
+		chosen, err := z.Fit(q, 2000, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, got := chosen.Sizes(q)
+		for z.Block = 1; int(z.Block) <= q.Aggregates(); z.Block++ {
+			other, err := z.Fit(q, 2000, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, _, bytes := other.Sizes(q); float64(got) > 1.03*float64(bytes) {
+				t.Errorf("%v: %d bytes in blocks of %d, %d of %d", q, got, chosen.Block, bytes, other.Block)
+			}
+		}
+	}
+}
+
+// FuzzCloakMessage: a message that is taken is written as it was read.
+func FuzzCloakMessage(f *testing.F) {
+	r := made(shuffledPath(), account.Options{Query: Histogram{Length: 5}, MinBatch: 20, Randomizer: Cloak{Kind: ModernCloak, Users: 60, Block: 2},
+		Epsilon: Decimal{8, 0}, Delta: Decimal{1, 3}})
+	for _, b := range [][]byte{{0, 0, 0}, {1, 180, 7}, {2, 1, 0}, {2, 1, 1}, {3, 0, 0}, {0, 255, 0}, nil, {1}} {
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		again, ok, err := Rewrapped(r, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok && !bytes.Equal(again, b) {
+			t.Errorf("%x is read, and %x written", b, again)
+		}
+	})
 }
 
 // parted is a histogram that is collected in 5 batches.

@@ -38,3 +38,16 @@ func (r *Recipe) SeededMessenger(seed [32]byte) (*Messenger, error) {
 	}
 	return nil, fmt.Errorf("no seeds for %T", r.Randomizer)
 }
+
+// Rewrapped is what a cloak writes of the message that it reads.
+func Rewrapped(r *Recipe, b []byte) ([]byte, bool, error) {
+	p, err := r.Randomizer.(Cloak).protocol(r.Query)
+	if err != nil {
+		return nil, false, err
+	}
+	m, ok := wrapper{p}.unwrap(b)
+	if !ok {
+		return nil, false, nil
+	}
+	return wrapper{p}.wrap(m), true, nil
+}
