@@ -40,7 +40,9 @@ func shuffleOf(r *Recipe, first, second, analyzer signed.PublicKey) (*onion.Shuf
 		Length: time.Duration(r.RoundUnits()*uint64(r.TimePrecision)/r.Parts()) * time.Second, First: first, Second: second, Analyzer: analyzer,
 	}
 	if parts := int(r.Parts()); parts > 1 {
-		s.Ahead = 2*parts - 1 // at the begin of a round of the recipe, those of the next
+		// At the begin of a round of the recipe those of the next; and two rounds more, for
+		// lists that are as old, as manifests pin them.
+		s.Ahead = 4*parts - 1
 	}
 	if w, ok := r.Window.(Between); ok && w.End > 0 {
 		_, end := r.PartRounds(r.Round(w.End - 1))

@@ -106,8 +106,8 @@ func TestParts(t *testing.T) {
 // the others either.
 func TestPartsAllKeys(t *testing.T) {
 	in(t, kind{parted: true}, func(t *testing.T, w *world) {
-		// A third of the round later there are the keys of the first batch of the round after
-		// the next.
+		// A third of the round later there are the keys of the first batch of the fourth round
+		// from then on.
 		time.Sleep(w.shuffle.Length + time.Second)
 		synctest.Wait()
 		c := w.contributor()
@@ -120,7 +120,7 @@ func TestPartsAllKeys(t *testing.T) {
 		if _, err := c.Prepare(client.Bucket(1), time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		later := time.Now().Add(time.Hour)
+		later := time.Now().Add(3 * time.Hour)
 		for range 40 {
 			if _, err := c.Prepare(client.Bucket(1), later); !errors.Is(err, client.ErrNoKeys) {
 				t.Fatalf("in a round of which not all keys are there: %v", err)
