@@ -167,15 +167,8 @@ type GroupEstimate struct {
 // uniform values answers as others do, and EstimateWithSizes is for it.
 func (s *GroupSum) Estimate() []GroupEstimate {
 	sizes := make([]Estimate, len(s.values))
-	n := float64(s.n)
 	for g := range sizes {
-		if gap := s.tells - s.strays; gap != 0 {
-			size := (float64(s.counts[g]) - n*s.strays) / gap
-			held := min(n, max(0, size))
-			sizes[g] = Estimate{size, (held*s.tells*(1-s.tells) + (n-held)*s.strays*(1-s.strays)) / (gap * gap)}
-			continue
-		}
-		sizes[g].Variance = math.Inf(1)
+		sizes[g] = s.size(g)
 	}
 	return s.estimate(sizes)
 }

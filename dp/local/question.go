@@ -108,7 +108,22 @@ type Query struct {
 	Nonce [16]byte
 }
 
-const rowDomain = "starling question row"
+const (
+	rowDomain  = "starling question row"
+	sizeDomain = "starling question of size"
+)
+
+// OfSize says whether the device of this query is asked for its group alone, by the
+// question of m = 1 that it answers with the value 1, and else for its value: one half of
+// all nonces each, by the first bit of cSHAKE128 of recipe and nonce.
+func (q Query) OfSize() bool {
+	h := sha3.NewCSHAKE128(nil, []byte(sizeDomain))
+	_, _ = h.Write(q.Recipe[:]) // never fails
+	_, _ = h.Write(q.Nonce[:])
+	var first [1]byte
+	_, _ = h.Read(first[:])
+	return first[0]>>7 == 1
+}
 
 // tables deals the rows of a query, one after the other.
 type tables struct {
@@ -264,6 +279,27 @@ func QuestionEpsilon(distributions [][]float64, lambda float64) (float64, error)
 		worst = max(worst, logUp((weight*p[0]+lambda)/(weight*p[1]+lambda)))
 	}
 	return outward.Up(worst), nil
+}
+
+// QuestionEpsilonBetween is QuestionEpsilon on the condition of [QuestionLieBetween]: how
+// well lies of probability lambda hide the group, and not the value, if each value has a
+// probability from least to most in every group, which no draw enforces.
+func QuestionEpsilonBetween(m int, lambda, least, most float64) (float64, error) {
+	if err := checkGroups(2, m); err != nil {
+		return 0, err
+	}
+	if err := checkBetween(least, most, m); err != nil {
+		return 0, err
+	}
+	values := float64(2 * m)
+	if !(lambda >= 0 && lambda < (values-1)/values) {
+		return 0, parameter("probability of a lie", lambda, "0 or more and below (2m-1)/(2m)")
+	}
+	weight := values*(1-lambda) - 1
+	if weight*least+lambda == 0 {
+		return math.Inf(1), nil
+	}
+	return outward.Up(logUp((weight*most + lambda) / (weight*least + lambda))), nil
 }
 
 // farthest returns pairs of the probabilities of a value in one group and of one in

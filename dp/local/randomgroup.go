@@ -100,6 +100,18 @@ func RandomGroupLies(groups, m int, epsilon, least, most, meanSquare float64) (g
 		return 0, 0, err
 	}
 	v, k := float64(2*m), float64(groups)
+	// Nor e^epsilon times as rarely, with room for what rounding gamma does to the odds
+	// 1-gamma, which may be 1/vk.
+	room := outward.Rounding * (1 + v*k)
+	gamma, omega = leastLies(groups, m, epsilon, most, lieBetween(m, 2*epsilon-room, least, most),
+		func(gamma, omega float64) float64 { return RandomGroupAlpha(m, groups, gamma, omega, meanSquare) })
+	return gamma, omega, nil
+}
+
+// leastLies returns the omega from low on, about, and the least gamma for it, at which the
+// failure is least.
+func leastLies(groups, m int, epsilon, most, low float64, failure func(gamma, omega float64) float64) (gamma, omega float64) {
+	v, k := float64(2*m), float64(groups)
 	// The least gamma for an omega: of those who tell their group, none says a value
 	// e^epsilon times as often as those do who do not.
 	move := func(omega float64) float64 {
@@ -107,25 +119,21 @@ func RandomGroupLies(groups, m int, epsilon, least, most, meanSquare float64) (g
 		others := v * (k - 1) * r
 		return outward.Above(others / (others + math.Exp(epsilon)))
 	}
-	// Nor e^epsilon times as rarely, with room for what rounding gamma does to the odds
-	// 1-gamma, which may be 1/vk.
-	room := outward.Rounding * (1 + v*k)
-	low, high := lieBetween(m, 2*epsilon-room, least, most), outward.Down((v-1)/v)
+	high := outward.Down((v - 1) / v)
 	low = min(low, high)
 	// The error need not have one minimum alone: a grid comes before the refinement.
-	failure := func(omega float64) float64 { return RandomGroupAlpha(m, groups, move(omega), omega, meanSquare) }
 	const steps = 64
 	omega = low
 	for range 8 {
 		step := (high - low) / steps
 		for i := range steps {
-			if w := low + float64(i)*step; failure(w) < failure(omega) {
+			if w := low + float64(i)*step; failure(move(w), w) < failure(move(omega), omega) {
 				omega = w
 			}
 		}
 		low, high = max(low, omega-step), min(high, omega+step)
 	}
-	return move(omega), omega, nil
+	return move(omega), omega
 }
 
 // RandomGroupAlpha is QuestionAlpha for the randomized group: with c the factor of its

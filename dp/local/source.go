@@ -154,6 +154,10 @@ func init() {
 			c := *v
 			c.src = r
 			return &c
+		case *Rounding:
+			c := *v
+			c.src = r
+			return &c
 		}
 		panic(fmt.Sprintf("local: internal error: no twin for %T", randomizer))
 	}

@@ -14,7 +14,7 @@ import (
 
 // A Randomizer is any of the randomizers of package local but Gaussian.
 type Randomizer interface {
-	*local.Response | *local.RAPPOR | *local.Projective | *local.Question | *local.RandomGroup
+	*local.Response | *local.RAPPOR | *local.Projective | *local.Question | *local.RandomGroup | *local.Rounding
 }
 
 // Seeded returns a copy of r whose answers are determined by seed. Unlike r it is not for
