@@ -23,6 +23,7 @@ func FuzzHistogramConfig(f *testing.F)           { fuzz(f, "HistogramConfig") }
 func FuzzMultihotCountVecConfig(f *testing.F)    { fuzz(f, "MultihotCountVecConfig") }
 func FuzzL1BoundSumConfig(f *testing.F)          { fuzz(f, "L1BoundSumConfig") }
 func FuzzPineConfig(f *testing.F)                { fuzz(f, "PineConfig") }
+func FuzzColumnsConfig(f *testing.F)             { fuzz(f, "ColumnsConfig") }
 func FuzzL2VecConfig(f *testing.F)               { fuzz(f, "L2VecConfig") }
 func FuzzReportMetadata(f *testing.F)            { fuzz(f, "ReportMetadata") }
 func FuzzReport(f *testing.F)                    { fuzz(f, "Report") }

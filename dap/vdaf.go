@@ -37,6 +37,8 @@ func NewVDAF(vdafType uint32, config []byte) (vdaf.VDAF, error) {
 		return made(newPine(c))
 	case L2VecConfig:
 		return made(prio3.NewL2Vec(aggregators, int(c.Length), l2Widths[c.Width]))
+	case ColumnsConfig:
+		return made(prio3.NewColumns(aggregators, int(c.Groups), int(c.Largest), int(c.ChunkLength)))
 	}
 	panic(fmt.Sprintf("dap: internal error: no VDAF for %T", c))
 }

@@ -40,6 +40,7 @@ func TestNewVDAF(t *testing.T) {
 		{PineConfig{TypePine40, 70, 19, 1<<19 - 1}, pined(pine.Field40, 70, 19, 1-0x1p-19)},
 		{PineConfig{TypePine64, 1000, 0, 3}, pined(pine.Field64, 1000, 0, 3)},
 		{PineConfig{TypePine128, 1, 49, pine.MaxBound}, pined(pine.Field128, 1, 49, 2-0x1p-49)},
+		{ColumnsConfig{4, 3, 2}, direct(made(prio3.NewColumns(2, 4, 3, 2)))},
 		{L2VecConfig{TypeL2Vec16, 9}, direct(made(prio3.NewL2Vec(2, 9, 16)))},
 		{L2VecConfig{TypeL2Vec32, 9}, direct(made(prio3.NewL2Vec(2, 9, 32)))},
 		{L2VecConfig{TypeL2Vec64, 9}, direct(made(prio3.NewL2Vec(2, 9, 64)))},
@@ -66,6 +67,7 @@ func TestNewVDAFRefuses(t *testing.T) {
 	for _, c := range []VDAFConfig{
 		SumConfig{1 << 63}, SumVecConfig{1 << 31, 255, 1}, HistogramConfig{1<<32 - 1, 1}, MultihotCountVecConfig{1<<32 - 1, 1, 1},
 		L1BoundSumConfig{1<<32 - 1, 1, 1}, L1BoundSumConfig{1 << 16, 1<<64 - 1, 1 << 10}, L1BoundSumConfig{3, 5, 1<<32 - 1},
+		ColumnsConfig{1<<32 - 1, 1, 1}, ColumnsConfig{2, 1<<32 - 1, 1}, ColumnsConfig{1 << 16, 1, 1}, ColumnsConfig{2, 3, 1<<32 - 1},
 		L2VecConfig{TypeL2Vec16, 1 << 20}, L2VecConfig{TypeL2Vec64, 1<<32 - 1},
 		PineConfig{TypePine32, pine.MaxDimension + 1, 15, 1}, PineConfig{TypePine64, 1<<32 - 1, 24, 1 << 24},
 		PineConfig{TypePine64, 10, pine.MaxFracBits + 1, 1}, PineConfig{TypePine128, 10, 0, pine.MaxBound + 1},

@@ -23,6 +23,7 @@ const (
 	TypeL2Vec16 uint32 = vdaf.IDL2Vec16
 	TypeL2Vec32 uint32 = vdaf.IDL2Vec32
 	TypeL2Vec64 uint32 = vdaf.IDL2Vec64
+	TypeColumns uint32 = vdaf.IDColumns
 )
 
 // VDAFConfig is the configuration of one VDAF type: one of the structs below. The order
@@ -86,6 +87,10 @@ type L2VecConfig struct {
 	Length uint32
 }
 
+// ColumnsConfig sums values from -Largest to Largest but 0 by one of Groups secret groups, by
+// a column of a table of each report.
+type ColumnsConfig struct{ Groups, Largest, ChunkLength uint32 }
+
 func (*CountConfig) code(*coder) {}
 
 func (v *SumConfig) code(c *coder) {
@@ -128,6 +133,12 @@ func (v *PineConfig) code(c *coder) {
 
 func (v *L2VecConfig) code(c *coder) { codeLength(c, &v.Length, "length") }
 
+func (v *ColumnsConfig) code(c *coder) {
+	codeLength(c, &v.Groups, "groups")
+	codeLength(c, &v.Largest, "largest")
+	codeLength(c, &v.ChunkLength, "chunk_length")
+}
+
 func codeLength(c *coder, v *uint32, what string) {
 	c.Uint32(v, what)
 	c.Check(*v > 0, what+" is zero")
@@ -145,6 +156,7 @@ func (SumVecConfig) Type() uint32           { return TypePrio3SumVec }
 func (HistogramConfig) Type() uint32        { return TypePrio3Histogram }
 func (MultihotCountVecConfig) Type() uint32 { return TypePrio3MultihotCountVec }
 func (L1BoundSumConfig) Type() uint32       { return TypePrio3L1BoundSum }
+func (ColumnsConfig) Type() uint32          { return TypeColumns }
 
 func (v CountConfig) Append(dst []byte) ([]byte, error)            { return encode(dst, &v) }
 func (v SumConfig) Append(dst []byte) ([]byte, error)              { return encode(dst, &v) }
@@ -154,6 +166,7 @@ func (v MultihotCountVecConfig) Append(dst []byte) ([]byte, error) { return enco
 func (v L1BoundSumConfig) Append(dst []byte) ([]byte, error)       { return encode(dst, &v) }
 func (v PineConfig) Append(dst []byte) ([]byte, error)             { return encode(dst, &v) }
 func (v L2VecConfig) Append(dst []byte) ([]byte, error)            { return encode(dst, &v) }
+func (v ColumnsConfig) Append(dst []byte) ([]byte, error)          { return encode(dst, &v) }
 
 // ReadVDAFConfig reads exactly one configuration of the given type. Unknown types and
 // parameters that make no VDAF (a zero length, a weight above it) are [ErrMalformed]; how
@@ -186,6 +199,8 @@ func ReadVDAFConfig(vdafType uint32, b []byte) (VDAFConfig, error) {
 		}
 		v.Width = vdafType
 		return v, nil
+	case TypeColumns:
+		return readVDAFConfig[ColumnsConfig](b)
 	}
 	return nil, fmt.Errorf("%w: unknown vdaf_type %#x", ErrMalformed, vdafType)
 }

@@ -135,6 +135,11 @@ var commonKinds = []kind{
 		good: []golden{{"00002710", L2VecConfig{TypeL2Vec16, 10000}, 0}},
 		bad:  []bad{{"no length", "00000000"}},
 	}, {
+		name: "ColumnsConfig", read: codec(readConfig[ColumnsConfig](TypeColumns)),
+		good: []golden{{"00000004" + "00000014" + "00000006", ColumnsConfig{4, 20, 6}, 0}},
+		bad: []bad{{"no groups", "00000000" + "00000014" + "00000006"}, {"no values", "00000004" + "00000000" + "00000006"},
+			{"no chunk", "00000004" + "00000014" + "00000000"}},
+	}, {
 		name: "ReportMetadata", read: codec(decode[ReportMetadata]),
 		good: []golden{{hexMeta, meta, 0}, {hexID + "0000000000000000" + "0000", ReportMetadata{ID: id1}, 0}},
 	}, {

@@ -9,6 +9,8 @@ const (
 	IDPine64  = 0xFFFFA064
 	IDPine128 = 0xFFFFA128
 
+	IDColumns = 0xFFFFA0C0 // Columns: package prio3
+
 	IDL2Vec16 = 0xFFFFA216 // L2Vec of entries of 16 bits, and of 32: package prio3, docs/pine.md
 	IDL2Vec32 = 0xFFFFA232
 	IDL2Vec64 = 0xFFFFA264

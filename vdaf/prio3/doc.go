@@ -12,6 +12,7 @@
 //	[Histogram]       one bucket of several
 //	[MultihotCountVec] a vector of bits of bounded weight
 //	[L1BoundSum]      a vector of integers from 0 on that adds up to at most a bound
+//	[Columns]         a value of a secret group, by a column of a public table of the report
 //	[L2Vec]           a real vector of L2 norm below 1, the encoding of paper 003
 //
 // # Memory and speed

@@ -66,6 +66,9 @@ type core struct {
 	// one of the first outLen.
 	bits    int
 	weights []uint64 // bits weights
+	// values, if any, are those of a row of the table that an output is the product with,
+	// in order, as weights; bits is 0 then.
+	values []uint64
 
 	inv   field.Elem // 1/shares, raw
 	pool  *sync.Pool // of *sums

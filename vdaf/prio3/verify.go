@@ -22,6 +22,7 @@ type state struct {
 
 	meas, proofs, jointRand, queryRand, verifier []uint64
 	flp                                          *flp.Scratch
+	dealer                                       *dealer // nil but for [Columns]
 }
 
 func (s *state) Capacity() int { return s.cap }
@@ -41,6 +42,9 @@ func (v *core) NewState(capacity int) vdaf.State {
 	}
 	if c.JointRandLen > 0 {
 		s.seeds = make([][xof.SeedSize]byte, capacity)
+	}
+	if v.values != nil {
+		s.dealer = v.dealer()
 	}
 	return s
 }
@@ -135,7 +139,12 @@ func (v *core) verifyInit(s *state, i int, key *[vdaf.VerifyKeySize]byte, ctx []
 	if c.JointRandLen > 0 {
 		copy(dst[len(dst):cap(dst)], part[:])
 	}
-	v.truncate(at(s.outs, i, v.outLen*l), s.meas)
+	out := at(s.outs, i, v.outLen*l)
+	if s.dealer != nil {
+		v.multiply(s.dealer, ctx, nonce, out, s.meas)
+		return nil
+	}
+	v.truncate(out, s.meas)
 	return nil
 }
 
