@@ -83,7 +83,7 @@ func newBlur(r *recipe.Recipe) (func(Value) (Value, error), error) {
 			v.units = units
 			return v, nil
 		}, err
-	case recipe.LocalRandomizer:
+	case recipe.PlaceRandomizer:
 		blur, err := z.Blur(r.Query)
 		return func(v Value) (Value, error) {
 			y, err := blur(place(v))

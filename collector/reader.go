@@ -217,7 +217,7 @@ func (r *Reader) Round(ctx context.Context, n uint64) (*Result, error) {
 func (r *Reader) outcome(ctx context.Context, n uint64) (c onion.Counts, _ recipe.Outcome, _ error) {
 	answer, err := exchange.Do(ctx, r.o.HTTP, exchange.Request{
 		Method: http.MethodGet, URL: dap.ResourceURL(r.analyzer, onion.ResultPath(r.shuffle.Recipe, n)), Token: r.o.Token,
-		Want: dap.Media(onion.ResultMedia), MaxBody: int64(r.recipe.Query.Aggregates())*maxSum + onion.MaxManifest + 4<<10,
+		Want: dap.Media(onion.ResultMedia), MaxBody: int64(r.messenger.Sums())*maxSum + onion.MaxManifest + 4<<10,
 	}, r.retry)
 	if p := new(dap.Problem); errors.As(err, &p) && p.Type == onion.ProblemNoRound {
 		return c, recipe.Outcome{}, fmt.Errorf("%w: %w", ErrNoResult, err)
@@ -245,5 +245,8 @@ func (r *Reader) result(n uint64, j *recipe.Joined) (*Result, error) {
 		RecipeID: id, TaskID: dap.TaskID(id), ReportCount: j.Reports, Raw: j.Sums, From: r.begin(n), To: r.begin(n + 1), LeftOut: j.Left,
 		Interval: dap.Interval{Start: dap.Time(n * units), Duration: dap.Duration(units)}, joined: j,
 	}
-	return x, x.fill(r.o.Checked)
+	if err := x.fill(r.o.Checked); err != nil {
+		return nil, err
+	}
+	return x, nil
 }

@@ -26,7 +26,7 @@ type Result struct {
 	Interval dap.Interval
 	From, To time.Time
 	// Raw is the sum that the servers released, noise included: one integer for each
-	// aggregate of the query.
+	// aggregate of the query; or what an analyzer made of the answers of a round.
 	Raw []int64
 	// Estimate is the answer to the query, of the same length as Raw: unbiased, so it may
 	// be below zero. It is about the reports of the batch, or, with Sampled, about all
@@ -54,7 +54,8 @@ type Result struct {
 	// counts Distribution makes consistent.
 	Distribution *recipe.Distribution
 	// Groups has the sum, size and mean of each group, where the query asks for them; else
-	// nil. Estimate is then of the numbers that were released, two of each group.
+	// nil. Estimate is then of the numbers that were released, two of each group, or where
+	// devices blur number and group themselves, of the sum of each group.
 	Groups *recipe.GroupTable
 	// Table is what texts were asked for; nil where they were not. It is about the reports
 	// of the batch; Estimate is then of what devices mark, as released.
@@ -149,6 +150,9 @@ func (c *Collector) result(resp *dap.CollectionJobResp, raw []int64) (*Result, e
 func (r *Result) fill(checked *recipe.Checked) error {
 	of := checked.Recipe()
 	r.Labels, r.Guarantee = of.Labels, checked.Guarantee()
+	if _, ok := of.Randomizer.(recipe.GroupRandomizer); ok {
+		return r.bySums(of)
+	}
 	if decides(of) {
 		if err := r.estimate(of); err != nil {
 			return err
@@ -193,6 +197,18 @@ func (r *Result) tabulate(of *recipe.Recipe) (err error) {
 	}
 	if r.Table, err = of.Table(r.Raw, r.ReportCount, nil); err != nil {
 		return fmt.Errorf("collector: %w", err)
+	}
+	return nil
+}
+
+// bySums fills in what sums of answers say whose devices blur number and group.
+func (r *Result) bySums(of *recipe.Recipe) (err error) {
+	if r.Groups, err = of.GroupTable(r.Raw, r.ReportCount); err != nil {
+		return fmt.Errorf("%w: %w", ErrAnswer, err)
+	}
+	for i := range r.Groups.Groups {
+		c := &r.Groups.Groups[i].Sum
+		r.Estimate, r.Stderr, r.Interval95 = append(r.Estimate, c.Estimate), append(r.Stderr, c.Stderr), append(r.Interval95, c.Interval95)
 	}
 	return nil
 }

@@ -92,6 +92,12 @@ func (r *Recipe) Describe(w io.Writer, p Particulars) error {
 	line("Rounds", "%s", r.describeRounds())
 	line("Taking part", "%s", r.Participation)
 	line("On the device", "%s", r.Randomizer)
+	if z, q, ok := r.blursGroups(); ok {
+		line("", "an answer has %s", count(uint64(z.Bits(q)), "bit", "bits"))
+		if hint := z.Hint(q); hint != "" {
+			line("", "%s", hint)
+		}
+	}
 	if b := p.ProvedBound; b != nil {
 		line("", "%s", r.describeBound(*b))
 	}

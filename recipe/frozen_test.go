@@ -30,10 +30,11 @@ import (
 // one is computed again by a test that somebody waits for, and of frozenSampleCI one where
 // CI is true; -frozen.all computes each.
 const (
-	frozenRecipes  = 2166
+	frozenRecipes  = 2216
 	frozenBefore   = 2000 // lines from here on are of [recipe.Quantiles]
 	frozenGroups   = 2040 // and from here on of [recipe.GroupSums]
 	frozenTables   = 2070 // and from here on of those that are [recipe.Tabled]
+	frozenBlurred  = 2166 // and from here on sums by group that devices blur
 	frozenSample   = 200
 	frozenSampleCI = 16
 )
@@ -291,7 +292,7 @@ func showFrozen(t *testing.T, line int) {
 var frozenKinds = []string{
 	"count", "sum", "mean", "histogram", "multihot", "sumvec", "l1-bound-sum", "quantiles", "group-sums",
 	"hierarchy", "heavy-hitters", "distinct", "norm", "vector",
-	"no randomizer", "krr", "rappor", "device gaussian",
+	"no randomizer", "krr", "rappor", "device gaussian", "qa", "randomized-group",
 	"always", "bernoulli", "importance", "donation-time",
 	"time-interval", "leader-selected", "direct", "relay",
 	"no noise", "discrete-gaussian", "discrete-laplace", "correlated-gaussian", "half of the noise",
@@ -313,6 +314,7 @@ func kindsOf(o account.Options) []string {
 	}[fmt.Sprintf("%T", o.Query)])
 	list = append(list, map[string]string{
 		"<nil>": "no randomizer", "recipe.KRR": "krr", "recipe.RAPPOR": "rappor", "recipe.Gaussian": "device gaussian",
+		"recipe.QA": "qa", "recipe.RandomizedGroup": "randomized-group",
 	}[fmt.Sprintf("%T", o.Randomizer)])
 	list = append(list, map[string]string{
 		"<nil>": "always", "recipe.Bernoulli": "bernoulli", "recipe.Importance": "importance", "recipe.DonationTime": "donation-time",
@@ -408,8 +410,11 @@ func drawOptions(line, draw int) account.Options {
 		o.Query = d.quantiles()
 	case line < frozenTables:
 		o.Query = d.groups()
-	default:
+	case line < frozenBlurred:
 		o.Query = d.tabled(line)
+	default:
+		d.blurred(&o, line)
+		return o
 	}
 	d.participation(&o)
 	if o.Randomizer == nil {
@@ -463,6 +468,32 @@ func (d drawer) query(o *account.Options) {
 			o.Query, o.Randomizer = recipe.Multihot{Length: length}, recipe.RAPPOR{Epsilon0: d.decimal(0.2, 8)}
 		}
 	}
+}
+
+// blurred draws sums by group on a path without proofs, half of them by question & answer.
+func (d drawer) blurred(o *account.Options, line int) {
+	party := func(name string) recipe.Party {
+		p := recipe.Party{URL: "https://" + name + ".example/"}
+		seed := sha256.Sum256([]byte(name))
+		copy(p.Key[:], ed25519.NewKeyFromSeed(seed[:]).Public().(ed25519.PublicKey))
+		return p
+	}
+	q := recipe.GroupSums{Min: int64(d.whole(1, 200)) - 100, Groups: uint32(d.whole(2, 60))}
+	q.Max = q.Min + int64(d.whole(1, 1000))
+	asks := recipe.GroupAsks(1 + d.IntN(2))
+	o.Query, o.Leader, o.Helper, o.DAP = q, "", "", 0
+	e := d.decimal(0.1, 8)
+	if d.chance(20) {
+		e, o.Epsilon = recipe.Decimal{}, d.decimal(0.1, 4)
+	}
+	if o.Randomizer = (recipe.QA{Epsilon0: e, Levels: uint32(d.IntN(5)), Asks: asks}); line%2 == 0 {
+		o.Randomizer = recipe.RandomizedGroup{Epsilon0: e, Levels: uint32(d.IntN(5)), Asks: asks}
+	}
+	if o.Path = (recipe.Direct{Analyzer: party("analyzer")}); d.chance(50) {
+		o.Path = recipe.Shuffled{First: party("first"), Second: party("second"), Analyzer: party("analyzer"), Mode: recipe.CountedMode}
+	}
+	d.extensions(o)
+	o.ServerKeys = nil
 }
 
 // tabled draws one of the queries that are answered by texts, which takes turns with others.

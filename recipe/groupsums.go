@@ -10,6 +10,7 @@ import (
 	"golang.org/x/crypto/cryptobyte"
 
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/local"
 	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/dp/sketch"
 )
@@ -20,16 +21,18 @@ import (
 // above Min and how far it is below Max, each in a place of its group ([sketch.Groups]),
 // and proves that all places add up to at most Max - Min (Prio3L1BoundSum). Answers are
 // the corners and edges of what is proved, so no bound that counts on them is tighter;
-// and a device that does not follow counts as one that is spread over groups.
+// and a device that does not follow counts as one that is spread over groups. On paths
+// without proofs devices blur number and group themselves ([GroupRandomizer]).
 type GroupSums struct {
 	Min, Max int64  // at most MaxMeasurement from 0 and from each other; Max is above Min
 	Groups   uint32 // 2 or more
 	Chunk    uint32 // of the proof, 1 to (2*Groups+1)*bits(Max-Min)
 }
 
-func (q GroupSums) String() string {
-	return fmt.Sprintf("each device gives a whole number from %d to %d and one of %d groups, and neither shows; the result is the sum, the size and the "+
-		"mean of each group", q.Min, q.Max, q.Groups)
+func (q GroupSums) String() string { return q.words("the sum, the size and the mean of each group") }
+
+func (q GroupSums) words(result string) string {
+	return fmt.Sprintf("each device gives a whole number from %d to %d and one of %d groups, and neither shows; the result is %s", q.Min, q.Max, q.Groups, result)
 }
 
 // span is Max - Min, 0 where that makes no sense.
@@ -188,7 +191,8 @@ type GroupErrors struct {
 	Members float64 `json:"members"`
 	Sum     float64 `json:"sum"`
 	Size    float64 `json:"size"`
-	// Mean is of a group of Members, whatever its mean is; of the first order.
+	// Mean is of a group of Members, whatever its mean is; of the first order. It and Size
+	// are 0 where nobody is asked for sizes.
 	Mean float64 `json:"mean"`
 	// Total is of the sum over all groups.
 	Total float64 `json:"total"`
@@ -225,6 +229,13 @@ func (q GroupSums) SumVariance() float64 {
 
 // errors are those of a recipe's noise, at as many reports as a batch usually has.
 func (q GroupSums) errors(r *Recipe) GroupErrors {
+	if z, _, ok := r.blursGroups(); ok {
+		e, err := z.Errors(q, Normal95, r.usual())
+		if err != nil {
+			return GroupErrors{}
+		}
+		return e
+	}
 	noise := r.Blurred(r.usual())
 	return q.Errors(noise.Deviations95(), noise.Deviation*noise.Deviation, r.usual())
 }
@@ -235,6 +246,29 @@ func (q GroupSums) expected(r *Recipe) string {
 	if e.Sum == 0 {
 		return ""
 	}
+	if e.Size == 0 {
+		return fmt.Sprintf("in a batch of %d the noise puts the sum of a group off by at most %.3g and the sum of all by %.3g, each with probability 95 %%; sizes "+
+			"and means are not told", e.Reports, e.Sum, e.Total)
+	}
 	return fmt.Sprintf("the noise puts the sum of a group off by at most %.3g, its size by %.3g, the sum of all by %.3g and, in a batch of %d, the mean of a group of "+
 		"%.4g by %.3g, each with probability 95 %%; of a group below %.3g devices no mean is told", e.Sum, e.Size, e.Total, e.Reports, e.Members, e.Mean, e.Size)
+}
+
+// Numbers are what devices blur, with sizes or without.
+func (q GroupSums) Numbers(sizes bool) local.GroupNumbers {
+	return local.GroupNumbers{Groups: int(min(q.Groups, local.MaxTable)), Min: q.Min, Max: q.Max, Sizes: sizes}
+}
+
+// Forecast turns variances over the number of reports into errors of a batch, within so
+// many deviations.
+func (q GroupSums) Forecast(e local.NumberErrors, deviations float64, reports uint64) GroupErrors {
+	x := GroupErrors{Reports: reports, Members: float64(reports) / float64(q.Groups)}
+	reach := func(variance float64) float64 {
+		if math.IsInf(variance, 1) {
+			return 0
+		}
+		return deviations * math.Sqrt(variance*float64(reports))
+	}
+	x.Sum, x.Size, x.Mean, x.Total = reach(e.Sum), reach(e.Size), reach(e.Mean)/x.Members, reach(e.Total)
+	return x
 }

@@ -39,8 +39,8 @@ func (x *GroupRow) each(do func(row *GroupRow, what string, c *Cell)) {
 	do(x, "mean", &x.Mean)
 }
 
-// GroupTable estimates that of a batch of reports from the released integers; nil where
-// the query is not [GroupSums]. It fails where they are not as many as the query has.
+// GroupTable estimates that of a batch of reports from the released integers, or from the
+// sums of a tally; nil where the query is not [GroupSums]. It fails where they are not as many as the query has.
 //
 // Where results are exact, what is about fewer than MinBatch people is suppressed, and
 // with it the next smallest group or groups, so that what the totals tell of those that
@@ -50,6 +50,13 @@ func (r *Recipe) GroupTable(sums []int64, reports uint64) (*GroupTable, error) {
 	q, ok := r.Query.(GroupSums)
 	if !ok {
 		return nil, nil
+	}
+	if z, _, ok := r.blursGroups(); ok {
+		each, all, err := z.moments(r, sums, reports)
+		if err != nil {
+			return nil, fmt.Errorf("recipe: %w", err)
+		}
+		return r.groupTable(q, each, all, Normal95), nil
 	}
 	g, err := q.encoding()
 	if err != nil {
@@ -67,12 +74,25 @@ func (r *Recipe) GroupTable(sums []int64, reports uint64) (*GroupTable, error) {
 	if noise.Deviation > 0 {
 		wider += .5 / (z * noise.Deviation)
 	}
+	t := r.groupTable(q, each, all, z*wider)
+	if noise.Deviation == 0 {
+		t.suppress(float64(r.MinBatch))
+	}
+	return t, nil
+}
+
+// groupTable makes the table of estimates that stay within z deviations 95 times in 100.
+func (r *Recipe) groupTable(q GroupSums, each []sketch.GroupMoments, all sketch.GroupMoments, z float64) *GroupTable {
 	row := func(m sketch.GroupMoments) (row GroupRow) {
-		off := z * wider * math.Sqrt(m.SumVariance)
+		off := z * math.Sqrt(m.SumVariance)
 		row.Sum = Cell{sketch.Value, m.Sum, math.Sqrt(m.SumVariance), [2]float64{m.Sum - off, m.Sum + off}}
-		off = z * wider * math.Sqrt(m.SizeVariance)
+		if math.IsInf(m.SizeVariance, 1) { // nobody was asked
+			row.Size, row.Mean = empty(sketch.None), empty(sketch.None)
+			return row
+		}
+		off = z * math.Sqrt(m.SizeVariance)
 		row.Size = Cell{sketch.Value, m.Size, math.Sqrt(m.SizeVariance), [2]float64{m.Size - off, m.Size + off}}
-		mean, low, high, detected := m.Mean(z*wider, float64(q.Min), float64(q.Max))
+		mean, low, high, detected := m.Mean(z, float64(q.Min), float64(q.Max))
 		if detected {
 			variance := m.SumVariance - 2*mean*m.Covariance + mean*mean*m.SizeVariance
 			row.Mean = Cell{sketch.Value, mean, math.Sqrt(max(0, variance)) / m.Size, [2]float64{low, high}}
@@ -92,10 +112,7 @@ func (r *Recipe) GroupTable(sums []int64, reports uint64) (*GroupTable, error) {
 		x.Group = r.Label(i)
 		t.Groups = append(t.Groups, x)
 	}
-	if noise.Deviation == 0 {
-		t.suppress(float64(r.MinBatch))
-	}
-	return t, nil
+	return t
 }
 
 // suppress takes out of exact results what is about too few.

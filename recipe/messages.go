@@ -29,7 +29,8 @@ type messenger interface {
 
 // A Tally is what the messages of a batch say, for [Recipe.Estimate].
 type Tally struct {
-	// Sums are as those that two servers release.
+	// Sums are as those that two servers release, and of a [GroupRandomizer] what is needed
+	// of its answers.
 	Sums []int64 `json:"sums"`
 	// Reports is of how many contributions.
 	Reports uint64 `json:"reports"`
@@ -70,6 +71,9 @@ func (m *Messenger) MessagesPerContribution() int { return m.messages }
 // MessageSize is the length of each, in bytes.
 func (m *Messenger) MessageSize() int { return m.size }
 
+// Sums is how many numbers a tally has.
+func (m *Messenger) Sums() int { return m.sums }
+
 // Messages makes the messages of one contribution, which is made once: those of the answer
 // with these numbers, or with none of a device that has no answer. They are drawn anew each
 // time, from a cryptographic source. It fails with *[AnswerError], as it does of none where
@@ -106,14 +110,14 @@ func (m *Messenger) Tally(messages [][]byte) (Tally, error) {
 type reportCode interface {
 	// size is that of a message.
 	size() int
-	// put writes a report as [LocalRandomizer.Blur] returns it.
+	// put writes a report as [PlaceRandomizer.Blur] returns it.
 	put(b []byte, report []uint64)
 	// add adds a message to the sums, unless no report has it. It is as long as size.
 	add(sums []int64, b []byte) bool
 }
 
 // localMessenger is that of reports of one message each, which blur makes.
-func localMessenger(r *Recipe, z LocalRandomizer, blur func(place int) ([]uint64, error)) (*Messenger, error) {
+func localMessenger(r *Recipe, z PlaceRandomizer, blur func(place int) ([]uint64, error)) (*Messenger, error) {
 	code, err := z.code(r.Query)
 	if err != nil {
 		return nil, err
@@ -145,7 +149,7 @@ func localMessenger(r *Recipe, z LocalRandomizer, blur func(place int) ([]uint64
 	return m, nil
 }
 
-// Place is what of an answer a [LocalRandomizer] takes: yes or no, the bucket, or which of
+// Place is what of an answer a [PlaceRandomizer] takes: yes or no, the bucket, or which of
 // at most one number is set; [NoPlace] for no answer. It does not branch on the numbers.
 func Place(form Form, answer []uint64) int {
 	place := NoPlace

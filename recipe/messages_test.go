@@ -147,7 +147,7 @@ func TestCloakSingleUser(t *testing.T) {
 // that misses it once in 10^8 (of 700 counts in all once in 10^5, by seeds that are fixed).
 func TestLocalTallies(t *testing.T) {
 	for name, r := range messageVariants() {
-		z, local := r.Randomizer.(LocalRandomizer)
+		z, local := r.Randomizer.(PlaceRandomizer)
 		if !local {
 			continue
 		}

@@ -134,8 +134,8 @@ func (v *validator) withoutProofs(r *Recipe) {
 	}
 	switch z, ok := r.Randomizer.(messenger); {
 	case !ok:
-		v.add("randomizer", "sends nothing that an analyzer could read without the answer of one device: want krr, rappor or pgr, or "+
-			"behind a shuffler cloak")
+		v.add("randomizer", "sends nothing that an analyzer could read without the answer of one device: want krr, rappor or pgr, for "+
+			"sums by group qa or randomized-group, or behind a shuffler cloak")
 	case len(v.errs) == 0:
 		if _, err := z.messenger(r); err != nil {
 			v.add("randomizer", "has no messages: %v", err)

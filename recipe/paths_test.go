@@ -75,8 +75,12 @@ var messageVariants = sync.OnceValue(func() map[string]*Recipe {
 		list[name+"count"] = made(p, account.Options{Query: Count{}, Randomizer: KRR{Epsilon0: Decimal{3, 0}}, Rounds: 3})
 		list[name+"pgr"] = made(p, account.Options{Query: Histogram{Length: 300}, Randomizer: PGR{Epsilon0: Decimal{15, 1}}})
 		list[name+"rappor"] = made(p, account.Options{Query: Multihot{Length: 13}, Randomizer: RAPPOR{Epsilon0: Decimal{3, 0}}})
+		list[name+"qa"] = made(p, account.Options{Query: GroupSums{Max: 20, Groups: 4}, Randomizer: QA{Epsilon0: Decimal{1, 0}, Asks: AskSizes}, Labels: []string{"a", "b", "c", "d"}})
+		list[name+"qa of sums"] = made(p, account.Options{Query: GroupSums{Min: -5, Max: 5, Groups: 3}, Randomizer: QA{Epsilon0: Decimal{2, 0}, Levels: 5, Asks: AskSums}, Rounds: 2})
+		list[name+"randomized group"] = made(p, account.Options{Query: GroupSums{Min: 2, Max: 300, Groups: 5}, Randomizer: RandomizedGroup{Epsilon0: Decimal{3, 0}, Asks: AskSizes}})
 	}
 	list["direct behind a relay"] = made(alone, account.Options{Query: Histogram{Length: 2}, Randomizer: KRR{Epsilon0: Decimal{2, 0}}, Relay: relay})
+	list["calibrated qa"] = made(shuffledPath(), account.Options{Query: GroupSums{Max: 20, Groups: 4}, Randomizer: QA{Asks: AskSizes}, Epsilon: one})
 	list["direct and pure"] = made(directPath(), account.Options{Query: Histogram{Length: 2}, Randomizer: KRR{Epsilon0: Decimal{2, 0}}, Pure: true})
 	return list
 })

@@ -117,6 +117,9 @@ func (v *validator) projection(r *Recipe) {
 func (r *Recipe) asked() string {
 	sent, ok := r.Vector()
 	q := r.Given()
+	if z, sums, blurs := r.blursGroups(); blurs && !z.tellsSizes() {
+		return sums.words("the sum of each group")
+	}
 	if !ok {
 		return q.String()
 	}

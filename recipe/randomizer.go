@@ -13,7 +13,8 @@ import (
 
 // A Randomizer is what the device does to its answer before anyone sees it. Each has a
 // file of its own, with all that there is to say of it: [NoRandomizer], [Gaussian], and
-// [Cloak], and those that are a [LocalRandomizer], [KRR], [RAPPOR] and [PGR].
+// [Cloak], and those that are a [LocalRandomizer], [KRR], [RAPPOR], [PGR], [QA] and
+// [RandomizedGroup].
 type Randomizer interface {
 	fmt.Stringer
 	randomizer() uint8
@@ -51,6 +52,15 @@ type LocalRandomizer interface {
 	Local(q Query) (m release.Message, redraw float64, err error)
 	// whole is the like of a report that is read by itself.
 	whole(q Query) (m release.Message, redraw float64, err error)
+	// Fit returns randomizer and query with what they leave open chosen, for redraws that
+	// are as rare as odds.
+	Fit(q Query, odds float64) (LocalRandomizer, Query)
+}
+
+// A PlaceRandomizer is a LocalRandomizer of answers that name a place, whose reports are
+// counted place by place: all but a [GroupRandomizer].
+type PlaceRandomizer interface {
+	LocalRandomizer
 	// code is how a report is one message.
 	code(q Query) (reportCode, error)
 	// Blur returns the randomizer of a place: of the bucket of a [Histogram], for which
@@ -58,9 +68,6 @@ type LocalRandomizer interface {
 	// [Multihot], for which it returns zeros and ones; [NoPlace] for neither. It does not
 	// branch on the place.
 	Blur(q Query) (func(place int) ([]uint64, error), error)
-	// Fit returns randomizer and query with what they leave open chosen, for redraws that
-	// are as rare as odds.
-	Fit(q Query, odds float64) (LocalRandomizer, Query)
 }
 
 // A VectorRandomizer adds noise to the vector of each device, which the sum over all
@@ -94,6 +101,8 @@ var randomizers = []struct {
 	{tagRAPPOR, func(d *decoder) Randomizer { return RAPPOR{d.decimal("epsilon0")} },
 		func(s string) (Randomizer, error) { e, err := ParseDecimal(s); return RAPPOR{e}, err }},
 	{tagPGR, readPGR, parsePGR},
+	{tagQA, readQA, parseQA},
+	{tagRandomizedGroup, readRandomizedGroup, parseRandomizedGroup},
 	{tagCloak, readCloak, parseCloak},
 }
 
@@ -107,7 +116,8 @@ func readRandomizer(tag uint8, d *decoder) (Randomizer, bool) {
 }
 
 // ParseRandomizer reads a name with its parameter, as in gaussian, gaussian:VARIANCE,
-// krr:EPSILON, rappor:EPSILON, pgr:EPSILON and cloak:KIND:USERS:HONEST:EPSILON.
+// krr:EPSILON, rappor:EPSILON, pgr:EPSILON, qa:EPSILON:LEVELS:ASKS,
+// randomized-group:EPSILON:LEVELS:ASKS and cloak:KIND:USERS:HONEST:EPSILON.
 func ParseRandomizer(s string) (Randomizer, error) {
 	name, param, _ := strings.Cut(s, ":")
 	var names []string

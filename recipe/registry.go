@@ -39,7 +39,11 @@ const (
 	tagKRR            = 3
 	tagRAPPOR         = 4
 	tagPGR            = 5
-	tagCloak          = 8
+
+	tagQA              = 6
+	tagRandomizedGroup = 7
+
+	tagCloak = 8
 
 	tagAlways       = 1
 	tagBernoulli    = 2
@@ -119,8 +123,8 @@ var codepoints = []Codepoint{
 	{"randomizer", tagKRR, "krr", true},
 	{"randomizer", tagRAPPOR, "rappor", true},
 	{"randomizer", tagPGR, "pgr", true},
-	{"randomizer", 6, "qa", false},
-	{"randomizer", 7, "randomized-group", false},
+	{"randomizer", tagQA, "qa", true},
+	{"randomizer", tagRandomizedGroup, "randomized-group", true},
 	{"randomizer", tagCloak, "cloak", true},
 
 	{"participation", tagAlways, "always", true},
@@ -141,6 +145,9 @@ var codepoints = []Codepoint{
 	{"cloak", uint16(ModernCloak), "modern", true},
 	{"cloak", uint16(SingleUserCloak), "single-user", true},
 	{"cloak", uint16(SumPreservingCloak), "sum-preserving", true},
+
+	{"group-asks", uint16(AskSums), "sums", true},
+	{"group-asks", uint16(AskSizes), "sizes", true},
 
 	{"noise", tagNoiseNone, "none", true},
 	{"noise", tagDiscreteGaussian, "discrete-gaussian", true},

@@ -74,10 +74,11 @@ func (w *world) RoundTrip(r *http.Request) (*http.Response, error) { return w.do
 type kind struct {
 	direct, relayed, counts bool
 	parted                  bool // a histogram in 3 independent batches
+	grouped                 bool // sums by group
 }
 
 // in runs a test in a bubble with the parties of a recipe: a cloak of exact sums of numbers
-// up to 9, or where it counts, yes or no by randomized response.
+// up to 9, or where it counts, yes or no by randomized response, or sums by group by question & answer.
 func in(t *testing.T, k kind, f func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, k)
@@ -112,6 +113,9 @@ func newWorld(t testing.TB, k kind) *world {
 	if k.parted {
 		o.Query, o.MinBatch, o.Epsilon, o.Delta = recipe.Histogram{Length: 3}, 8, recipe.Decimal{Coefficient: 8}, recipe.Decimal{Coefficient: 1, Scale: 3}
 		o.Randomizer = recipe.Cloak{Kind: recipe.ModernCloak, Users: 60, Honest: 24, Parts: 3}
+	}
+	if k.grouped {
+		o.Query, o.Randomizer = recipe.GroupSums{Max: 9, Groups: 3}, recipe.QA{Epsilon0: recipe.Decimal{Coefficient: 8}, Levels: 3, Asks: recipe.AskSizes}
 	}
 	var gateway signed.PublicKey
 	if k.relayed {

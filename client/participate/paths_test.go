@@ -59,6 +59,9 @@ func TestLedgerOfPaths(t *testing.T) {
 	one := recipe.Decimal{Coefficient: 1}
 	direct := shuffled(account.Options{Query: recipe.Count{}, Randomizer: recipe.KRR{Epsilon0: one}, Rounds: 2})
 	direct.Path = recipe.Direct{Analyzer: recipe.Party{URL: "https://analyzer.example/", Key: rootOf("analyzer")}}
+	asked := shuffled(account.Options{Query: recipe.GroupSums{Max: 20, Groups: 4}, Randomizer: recipe.QA{Epsilon0: one, Asks: recipe.AskSizes}, Rounds: 3})
+	named := asked
+	named.Path, named.Randomizer = direct.Path, recipe.RandomizedGroup{Epsilon0: one, Asks: recipe.AskSizes}
 	for name, c := range map[string]struct {
 		o               account.Options
 		most, atLeast   float64 // of all rounds
@@ -70,8 +73,10 @@ func TestLedgerOfPaths(t *testing.T) {
 			most: 1, atLeast: 0.9, open: math.Inf(1), conditions: 1, all: 4},
 		"shuffled": {o: shuffled(account.Options{Query: recipe.Count{}, Randomizer: recipe.KRR{Epsilon0: one}, Rounds: 2}),
 			most: 0.7, atLeast: 0.3, open: 2.01, conditions: 1, all: 2},
-		"direct":    {o: direct, most: 2.01, atLeast: 1.9, open: 2.01, all: 2},
-		"exact sum": {o: shuffled(account.Options{Query: recipe.Sum{Max: 9}, Randomizer: recipe.Cloak{Kind: recipe.SumPreservingCloak}}), exact: true, all: 1},
+		"question & answer": {o: asked, most: 1.5, atLeast: 0.2, open: 3.02, conditions: 1, all: 3},
+		"randomized group":  {o: named, most: 3.02, atLeast: 2.9, open: 3.02, all: 3},
+		"direct":            {o: direct, most: 2.01, atLeast: 1.9, open: 2.01, all: 2},
+		"exact sum":         {o: shuffled(account.Options{Query: recipe.Sum{Max: 9}, Randomizer: recipe.Cloak{Kind: recipe.SumPreservingCloak}}), exact: true, all: 1},
 	} {
 		checked, _ := checkedFile(t, c.o)
 		id := checked.ID()

@@ -46,6 +46,13 @@ func (r subject) provedBound() (recipe.ProvedBound, bool) {
 // withDeviceNoise fills in what Options leave to [New] about noise of the devices' own:
 // the clip, the variance and what is proved.
 func withDeviceNoise(o *Options) error {
+	if z, ok := o.Randomizer.(recipe.GroupRandomizer); ok {
+		asked, err := withAsked(o, z)
+		if err != nil {
+			return err
+		}
+		o.Randomizer = asked
+	}
 	if z, ok := o.Randomizer.(recipe.LocalRandomizer); ok {
 		o.Randomizer, o.Query = z.Fit(o.Query, recipe.TailOdds(o.MinBatch, o.Rounds, o.delta().FloatDown()))
 		return nil
@@ -130,7 +137,7 @@ func calibrateDevices(o *Options, q recipe.Vector, z recipe.Gaussian) error {
 // deviceLoss is epsilon of the options' recipe while it is calibrated.
 func (o *Options) deviceLoss() (float64, error) {
 	r := subject{&recipe.Recipe{
-		Query: o.Query, Randomizer: o.Randomizer, Participation: o.Participation, Noise: recipe.NoNoise{}, MinBatch: o.MinBatch,
+		Query: o.Query, Randomizer: o.Randomizer, Participation: o.Participation, Path: o.Path, Noise: recipe.NoNoise{}, MinBatch: o.MinBatch,
 		Rate: o.Rate, Dummies: o.Dummies, Cover: o.Cover, Relay: o.Relay, Targeting: o.Targeting,
 	}}
 	if r.Participation == nil {

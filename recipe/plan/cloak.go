@@ -24,8 +24,8 @@ type PathName string
 
 const (
 	TwoServer PathName = "two-server"
-	Shuffled  PathName = "shuffled" // for RR, RAPPOR and Cloak
-	Direct    PathName = "direct"   // for RR and RAPPOR
+	Shuffled  PathName = "shuffled" // for RR, RAPPOR, QA, RandomizedGroup and Cloak
+	Direct    PathName = "direct"   // for RR, RAPPOR, QA and RandomizedGroup
 )
 
 // A Mixed is what one kind of cloak costs a device, and how far off a sum is, at the epsilon
@@ -57,7 +57,11 @@ func (g *Goal) checkPath() error {
 		return wrong("there is no path %q: want two-server, shuffled or direct", g.Path)
 	}
 	switch g.Randomizer {
-	case RR, RAPPOR:
+	case RR, RAPPOR, QA, RandomizedGroup:
+	case "":
+		if !g.asks() {
+			return wrong("on the path %s devices randomize: want rr, rappor or, behind a shuffler, cloak", g.Path)
+		}
 	case Cloak:
 		if g.Path == Direct {
 			return wrong("a cloak goes behind a shuffler: the path shuffled")
@@ -66,7 +70,7 @@ func (g *Goal) checkPath() error {
 			return wrong("a cloak is for whole numbers, and hides what moves little in all: want l1 or sumvec")
 		}
 	default:
-		return wrong("on the path %s devices randomize: want rr, rappor or, behind a shuffler, cloak", g.Path)
+		return wrong("on the path %s devices randomize: want rr, rappor, for sums by group qa or randomized-group or, behind a shuffler, cloak", g.Path)
 	}
 	if g.Population != 0 {
 		return wrong("on the path %s all people answer, none by a coin", g.Path)

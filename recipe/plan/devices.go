@@ -15,6 +15,9 @@ import (
 // deviation bounds the standard deviation of an estimate from n randomized reports, each
 // of loss e by itself for replacing an answer, whatever the answers are.
 func (g *Goal) deviation(n, e float64) float64 {
+	if g.blursGroups() {
+		return math.Sqrt(n * g.blurred(g.Randomizer, e))
+	}
 	if g.Randomizer == RAPPOR {
 		// Each bit of one answer in k is flipped with probability f; two bits tell two
 		// answers apart.
@@ -32,6 +35,9 @@ func (g *Goal) reports(e float64) []release.Release {
 	if g.Randomizer == RAPPOR { // two bits of each differ
 		return []release.Release{release.Times(2*uint64(g.Rounds), release.Response{Epsilon0: e / 2, Answers: 2})}
 	}
+	if g.blursGroups() {
+		return []release.Release{release.Times(uint64(g.Rounds), release.ApproxDP{Epsilon: e})}
+	}
 	return []release.Release{release.Times(uint64(g.Rounds), release.Response{Epsilon0: e, Answers: g.buckets()})}
 }
 
@@ -42,7 +48,7 @@ const leastLocal, mostLocal = 1e-3, 30
 func (p *Plan) byDevices() error {
 	g := &p.Goal
 	n := float64(g.People)
-	wanted := g.Within * n
+	wanted := g.Within * g.full(n)
 	affordable := recipe.NoPrivacy
 	if g.Within != 0 {
 		e, ok, err := search.Least(search.Options{Guess: 1, Low: leastLocal, High: mostLocal, Precision: 1e-9, Budget: wanted},
@@ -129,7 +135,7 @@ func (g *Goal) differing() float64 {
 // number of people.
 func (p *Plan) locally(affordable recipe.Loss) *Need {
 	g := &p.Goal
-	one := z(g.Confidence) * g.deviation(1, p.Epsilon0) / g.Within
+	one := z(g.Confidence) * g.deviation(1, p.Epsilon0) / (g.Within * g.largest())
 	need := &Need{People: uint64(math.Ceil(outward.Up(one * one))), Within: outward.Up(p.Error.Part)}
 	if g.Epsilon != 0 && affordable.Finite() {
 		need.Epsilon = affordable.Epsilon

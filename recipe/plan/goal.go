@@ -54,8 +54,11 @@ type Goal struct {
 	// rounds, 2 or more, from one answer to their next.
 	Batches    uint64
 	Separation uint64
-	// Randomizer is Servers if empty.
+	// Randomizer is Servers if empty, or for sums by group on another path than TwoServer the
+	// better of QA and RandomizedGroup.
 	Randomizer Randomizer
+	// SumsAlone asks for no sizes of groups, for QA and RandomizedGroup.
+	SumsAlone bool
 	// Path is TwoServer if empty; on another, devices randomize.
 	Path PathName
 	// Speed is what vectors cost on some machine; with it, plans for vectors tell the
@@ -102,6 +105,8 @@ func (g *Goal) Validate() error {
 		return wrong("delta %v, want a number between 0 and 1", g.Delta)
 	case g.Rounds > recipe.MaxRounds:
 		return wrong("%d rounds, want at most %d", g.Rounds, recipe.MaxRounds)
+	case g.SumsAlone && !g.asks():
+		return wrong("sums without sizes are for sums by group on the path shuffled or direct")
 	case g.MinBatch != 0 && (g.MinBatch < recipe.MinBatchFloor || g.MinBatch > g.People):
 		return wrong("a least batch of %d, want %d to the %d people who are expected", g.MinBatch, recipe.MinBatchFloor, g.People)
 	}
@@ -118,6 +123,10 @@ func (g *Goal) Validate() error {
 			return wrong("noise of the devices' own is planned for people who all answer")
 		}
 	case Cloak: // checkPath says where
+	case QA, RandomizedGroup:
+		if !g.asks() {
+			return wrong("%s is for sums by group on the path shuffled or direct", g.Randomizer)
+		}
 	case RR, RAPPOR:
 		if g.buckets() == 0 {
 			return wrong("%s is for counts and histograms", g.Randomizer)
@@ -154,7 +163,7 @@ func (g *Goal) settle() {
 	if g.Rounds == 0 {
 		g.Rounds = 1
 	}
-	if g.Randomizer == "" {
+	if g.Randomizer == "" && !g.asks() {
 		g.Randomizer = Servers
 	}
 	if g.Path == "" {

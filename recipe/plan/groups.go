@@ -130,6 +130,18 @@ func (p *Plan) groups() *recipe.GroupErrors {
 	if !ok || p.Goal.Batches > 0 {
 		return nil
 	}
+	if g := &p.Goal; g.blursGroups() {
+		z, err := g.asked(g.Randomizer, p.perBit)
+		if err != nil {
+			return nil
+		}
+		sums, _ := g.Query.(recipe.SumsByGroup)
+		e, err := z.Errors(sums, p.z(g.Confidence), g.People)
+		if err != nil {
+			return nil
+		}
+		return &e
+	}
 	e := q.Errors(p.z(p.Goal.Confidence), 2*p.drawn(), p.Goal.People)
 	return &e
 }
@@ -144,6 +156,9 @@ func (p *Plan) results() int {
 }
 
 func groupWords(e *recipe.GroupErrors) string {
+	if e.Size == 0 {
+		return fmt.Sprintf("this is of the sum of each group; the sum of all is within %s, and sizes and means are not told", atMost(e.Total))
+	}
 	return fmt.Sprintf("this is of the sum of each group; each size is within %s, the sum of all within %s and the mean of a group of %s within %s; of a group "+
 		"below %s devices no mean is told", atMost(e.Size), atMost(e.Total), number(e.Members), atMost(e.Mean), atMost(e.Size))
 }

@@ -108,14 +108,19 @@ func Make(g Goal) (*Plan, error) {
 		return nil, err
 	}
 	g.settle()
-	p, err := one(g)
+	plan := one
+	if g.asks() && g.Randomizer == "" {
+		plan = byAsked
+	}
+	p, err := plan(g)
 	if err != nil {
 		return nil, err
 	}
+	g = p.Goal
 	if err := p.explain(); err != nil {
 		return nil, err
 	}
-	for _, r := range []Randomizer{Servers, RR, RAPPOR, Noisy, Cloak} {
+	for _, r := range []Randomizer{Servers, RR, RAPPOR, Noisy, Cloak, QA, RandomizedGroup} {
 		other := g
 		other.Randomizer = r
 		if r == g.Randomizer || other.Validate() != nil {

@@ -58,6 +58,10 @@ func (p *Plan) choose(o account.Options) (account.Options, error) {
 		o.Randomizer = recipe.Gaussian{Variance: p.Variance} // calibrated where it is zero
 	case Cloak:
 		o.Randomizer = p.cloak
+	case QA, RandomizedGroup:
+		if o.Randomizer, err = g.asked(g.Randomizer, p.perBit); err != nil {
+			return o, err
+		}
 	}
 	if !g.HideCount {
 		return o, nil

@@ -180,13 +180,14 @@ func (p *Plan) MarshalJSON() ([]byte, error) {
 		Groups      *recipe.GroupErrors `json:"groups,omitempty"`
 		Path        PathName            `json:"path,omitempty"`
 		Mixed       []Mixed             `json:"cloaks,omitempty"`
+		Schemes     []Asked             `json:"schemes,omitempty"`
 	}{
 		Query: g.Query.String(), People: g.People, Population: g.Population, Within: g.Within, Confidence: g.Confidence, Fits: p.Fits,
 		Needs: p.Needs, Randomizer: g.Randomizer, Sampling: g.rate(), MinBatch: p.MinBatch, Sigma: p.sigma(), Epsilon0: p.Epsilon0,
 		Dummies: p.Dummies, Allowance: p.Allowance, Delta: p.Loss.Delta, Rounds: g.Rounds, Theorem: p.Theorem, Error: p.Error,
 		Conditions: append([]string{}, p.Conditions...), Anyway: p.stated().Unconditional, Unit: g.unit(),
 		Assumptions: p.Assumptions, Fallbacks: p.Fallbacks, Instead: append([]Option{}, p.Instead...),
-		Proofs: p.proofs(), Projections: p.projections(), Proved: p.Proved, Series: p.series(), Groups: p.groups(), Mixed: p.Mixed,
+		Proofs: p.proofs(), Projections: p.projections(), Proved: p.Proved, Series: p.series(), Groups: p.groups(), Mixed: p.Mixed, Schemes: p.schemes(),
 	}
 	if g.Path != TwoServer {
 		out.Path = g.Path
@@ -262,6 +263,18 @@ func (p *Plan) WriteText(w io.Writer, width int) error {
 				label = ""
 			}
 			line(label, "%s", m.words())
+		}
+	case QA, RandomizedGroup:
+		if z, err := g.asked(g.Randomizer, p.perBit); err == nil {
+			line("On the device", "%s; one report by itself has epsilon %.4g", z, p.Epsilon0)
+		}
+		list := p.schemes()
+		for i := range list {
+			line(map[bool]string{true: "Schemes"}[i == 0], "%s", list[i].words())
+		}
+		line("Chosen", "%s", p.chosen(list))
+		if hint := p.hint(); hint != "" {
+			line("", "%s", hint)
 		}
 	default:
 		line("On the device", "%s; one report by itself has epsilon %.4g", p.device(), p.Epsilon0)
@@ -360,7 +373,11 @@ var ways = map[Randomizer]string{
 	RR:      "randomized response (nobody is trusted)",
 	RAPPOR:  "RAPPOR (nobody is trusted)",
 	Cloak:   "a cloak (one of two hops must be honest)",
-	Noisy:   "noise of the devices (the servers' shares must stay apart)",
+	QA:      "question & answer (nobody is trusted)",
+
+	RandomizedGroup: "the randomized group (nobody is trusted)",
+
+	Noisy: "noise of the devices (the servers' shares must stay apart)",
 }
 
 // redraws says what happens to draws beyond what is proved.
