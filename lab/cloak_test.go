@@ -129,7 +129,7 @@ func TestCloakOptions(t *testing.T) {
 	if err := o.Validate(); err != nil {
 		t.Error(err)
 	}
-	if o = o.WithDefaults(); o.Population != 2000 || o.Precision != cloakPrecision {
+	if o = o.WithDefaults(); o.Population != 2000 || o.Precision != mixedPrecision {
 		t.Errorf("%+v", o)
 	}
 }

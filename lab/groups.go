@@ -21,7 +21,7 @@ import (
 const Groups = "groups"
 
 // A GroupCell is one that was released, beside the truth. Group is empty for all together,
-// and Of is sum, size or mean.
+// and Of is sum, size or mean. The truth of the mean of nobody is 0.
 type GroupCell struct {
 	Group string      `json:"group"`
 	Of    string      `json:"of"`
@@ -68,7 +68,7 @@ func (h *histogram) tabulate(x *collector.Result) {
 	}
 	t.Each(func(row *recipe.GroupRow, what string, c *recipe.Cell) {
 		is := truth[len(r.Groups)/3]
-		r.Groups = append(r.Groups, GroupCell{row.Group, what, *c, map[string]float64{"sum": is.sum, "size": is.size, "mean": is.sum / is.size}[what]})
+		r.Groups = append(r.Groups, GroupCell{row.Group, what, *c, map[string]float64{"sum": is.sum, "size": is.size, "mean": is.sum / max(1, is.size)}[what]})
 	})
 	r.Estimate, r.Stderr, r.Interval95 = nil, nil, nil
 	for _, row := range t.Groups {

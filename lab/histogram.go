@@ -35,6 +35,10 @@ type Options struct {
 	// or, of a population, [Needles]. [Cloak] and [CloakVisits] go with Population alone, by
 	// default 2,000 and 1,000.
 	Recipe string
+	// Path is how reports of [Groups] travel: "" or two-server, shuffled or direct. On the
+	// last two Population says how many of the rows take part, by default 5,000, and
+	// Randomizer is qa, randomized-group, or "" for the one with the smaller error.
+	Path, Randomizer string
 	// Rounds is how many collections are taken of the same population, all within Epsilon
 	// together. Default 1.
 	Rounds int
@@ -66,8 +70,8 @@ func (o Options) WithDefaults() Options {
 	if o.Credentials && o.Precision == 0 {
 		o.Precision = time.Second
 	}
-	if o.cloaks() {
-		o = o.withCloakDefaults()
+	if o.unproved() {
+		o = o.withMixedDefaults()
 	}
 	o.Frame = o.Frame.withDefaults("1")
 	if o.Rows == 0 {
@@ -76,7 +80,7 @@ func (o Options) WithDefaults() Options {
 	if o.Recipe == "" {
 		o.Recipe = Visits
 	}
-	if o.cloaks() {
+	if o.unproved() {
 		return o
 	}
 	if o.Population == 0 {
@@ -102,11 +106,15 @@ func (o Options) WithDefaults() Options {
 func (o Options) Validate() error {
 	o = o.WithDefaults()
 	switch o.Recipe {
-	case Visits, Needles, Health, Groups, Quantiles:
-	case Cloak, CloakVisits:
-		return errors.Join(o.validateCloak(), o.Frame.validate())
+	case Visits, Needles, Health, Groups, Quantiles, Cloak, CloakVisits:
 	default:
 		return fmt.Errorf("lab: no recipe %q; want %s, %s, %s, %s, %s, %s or %s", o.Recipe, Visits, Health, Groups, Quantiles, Needles, Cloak, CloakVisits)
+	}
+	switch {
+	case o.unproved():
+		return errors.Join(o.validateGroupsPath(), o.validateMixed(), o.Frame.validate())
+	case o.Randomizer != "" || o.Path != "" && o.Path != "two-server":
+		return fmt.Errorf("lab: path and randomizer go with recipe %s, and a randomizer with the path shuffled or direct", Groups)
 	}
 	if o.Population != 0 {
 		if err := o.validatePopulation(); err != nil {
@@ -164,8 +172,11 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.cloaks() {
+	switch {
+	case o.cloaks():
 		return runCloak(ctx, o, visits)
+	case o.unproved():
+		return runMixedGroups(ctx, o)
 	}
 	visits = visits[:o.Rows]
 	h := &histogram{o: o, found: &Report{}, value: func(bucket int) client.Value { return client.Bucket(uint32(bucket)) }, query: visitsRecipe}

@@ -64,7 +64,8 @@ type Report struct {
 	Picture string `json:"picture"`
 
 	*Sampled // nil without a population
-	*Cloaked // nil where nothing is shuffled
+	*Mixed   // nil where devices send proofs
+	*Cloaked // nil where nothing is cloaked
 
 	words chartWords
 }
@@ -257,7 +258,8 @@ func (r *Report) WriteText(w io.Writer, width int, plain bool) error {
 	fmt.Fprintf(w, "%s\n%s\n\n", h.Title, wrapped(h.Subtitle, width))
 	r.writeDeciles(w)
 	r.writeGroups(w)
-	r.writeCloak(w, width)
+	r.writeCloak(w)
+	r.writeMixed(w, width)
 	if err := h.WriteText(w, width, plain); err != nil {
 		return err
 	}

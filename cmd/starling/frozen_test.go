@@ -101,6 +101,7 @@ recipe certificate --json birds.starling
 recipe certificate none.starling
 recipe plan --query histogram:21 --people 20000 --within 1% --json
 recipe plan --query sum:100 --people 20000 --epsilon 0.5 --rounds 10 --json
+recipe plan --query groups:0:20:8 --people 20000 --path direct --epsilon 0.5 --json
 recipe plan --query dots --people 10
 key root --json --out leader.key
 key root --out leader.key

@@ -37,7 +37,7 @@ import (
 // another kind or of another world; good files of the world stand by their names.
 // Commands that ask a party find nobody.
 var mistakes = map[string][]string{
-	"lab":            {"--keep recipe.starling/below", "--keep noise", "--keep secrets", "--rows 200 --out recipe.starling"},
+	"lab":            {"--keep recipe.starling/below", "--keep noise", "--keep secrets", "--rows 200 --out recipe.starling", "--recipe groups --path direct --population 200 --out recipe.starling"},
 	"init":           {"leader --owner A --url https://l.example/ @", "--join @ --fingerprint 1 other", "--join new/invitations/leader.invitation --fingerprint 1 other"},
 	"serve leader":   {"--check @", "empty", "missing", "--check leader.toml"},
 	"serve helper":   {"--check @", "empty", "missing"},
@@ -57,7 +57,7 @@ var mistakes = map[string][]string{
 	"log show": {"--policy @ recipe.starling", "--policy log.policy @", "--policy log.policy"},
 	"log verify": {"--policy @ recipe.starling", "--policy log.policy --anchors anchors.starling @", "--policy log.policy --anchors @ recipe.starling", "--policy log.policy --proof @",
 		"--policy log.policy --anchors anchors.starling --all"},
-	"recipe plan":        {"--query histogram:4", "--query x --people 5 --within 1%"},
+	"recipe plan":        {"--query histogram:4", "--query x --people 5 --within 1%", "--query groups:0:9:2 --people 90 --epsilon 1 --randomizer qa"},
 	"recipe new":         {"--name A --query count --min-batch 100 --epsilon 1 --leader https://a.example/ --helper https://b.example/ @"},
 	"recipe again":       {"@ new.starling", "recipe.starling @"},
 	"recipe show":        {"@", "recipe.starling"},

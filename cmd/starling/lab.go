@@ -31,6 +31,7 @@ With --recipe health each row gives its visits, at most 20, under one of four ra
 no more; neither number nor rating shows.
 
 With --recipe groups each row gives the same and both stay secret, but what is released has the sum, the size and the mean of each rating, beside the truth.
+With --path shuffled or direct no server adds noise: devices blur their answers, by question & answer or the randomized group.
 
 With --recipe quantiles each row marks the nodes over its visits in a tree over the numbers to 99, and nine deciles are printed beside the truth.
 
@@ -50,6 +51,8 @@ error of the running sums is printed beside its forecast.`,
 			{"starling lab --recipe needles", "importance sampling of a rare answer, with cover"},
 			{"starling lab --recipe health", "sums that one device moves by a proved bound, wherever it moves them"},
 			{"starling lab --recipe groups", "sums, sizes and means by a group that nobody sees"},
+			{"starling lab --recipe groups --path direct", "the same where nobody is trusted with an answer"},
+			{"starling lab --recipe groups --path shuffled --randomizer qa", "with one bit or a few from each device, through two hops"},
 			{"starling lab --recipe quantiles", "all deciles of a number at once"},
 			{"starling lab --recipe cloak-visits", "a histogram by way of a shuffler: no server adds noise, or holds a share"},
 			{"starling lab --recipe vector", "the mean of vectors with a proved norm"},
@@ -67,6 +70,8 @@ error of the running sums is printed beside its forecast.`,
 			population := flags.Int("population", 0, "make `N` devices that decide by secret coins")
 			sampling := flags.String("sampling", "", "the coins' probability `Q`, 0.1 if not given")
 			question := flags.String("recipe", "", "what is asked, visits, health, groups, quantiles, cloak, cloak-visits, needles or vector: `NAME`")
+			path := flags.String("path", "", "with --recipe groups: how reports travel, `PATH`: two-server, the default, shuffled or direct")
+			randomizer := flags.String("randomizer", "", "with --path shuffled or direct: `WHO` blurs, qa or randomized-group; the one with the smaller error if not given")
 			rounds := flags.Int("rounds", 0, "collect `N` times from the population, or with --correlated, within the same epsilon in all")
 			credentials := flags.String("credentials", "", "have the recipe count devices and stand in a log; `WHO` enrols and shows credentials: all")
 			known := flags.Bool("known-sample", false, "for comparison: a known part of the population reports, without coins")
@@ -90,7 +95,7 @@ error of the running sums is printed beside its forecast.`,
 				o := lab.Options{
 					Frame:     lab.Frame{Keep: *keep, Out: *out, Precision: *precision, Progress: watch.show},
 					Malicious: *malicious, Rows: *rows, Population: *population, Recipe: *question, Rounds: *rounds, KnownSample: *known,
-					Credentials: *credentials == "all",
+					Credentials: *credentials == "all", Path: *path, Randomizer: *randomizer,
 				}
 				switch *credentials {
 				case "", "all":

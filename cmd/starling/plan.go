@@ -31,7 +31,8 @@ with coins want it. --randomizer rr and rappor blur answers on the device; E is 
 reads it. --randomizer gaussian has devices add noise to vectors; E is what the sum costs.
 --correlate has later batches take back noise of earlier ones: one batch is less accurate, and their mean more, for people who
 answer every --separation rounds or less often.
-On --path shuffled and direct devices blur; of whole numbers behind a shuffler the plan has the messages of each kind of cloak.
+On --path shuffled and direct devices blur; of whole numbers behind a shuffler the plan has the messages of each kind of cloak, and of
+sums by group the bits and the mean square error of question & answer and of the randomized group, of which it takes the better one.
 --out writes the plan as a recipe, with the same guarantee; coins need --relay and --gateway there.` + unitHelp,
 		examples: [][2]string{
 			{"starling recipe plan --query histogram:21 --people 20000 --within 1%", "each of 21 buckets within 1 % of 20,000 people, 95 %"},
@@ -44,6 +45,7 @@ On --path shuffled and direct devices blur; of whole numbers behind a shuffler t
 			{"starling recipe plan --query histogram:21 --people 2000 --epsilon 1 --rounds 6 --correlate 90 --separation 14",
 				"ninety days, whose noise cancels over days; a person answers every fortnight"},
 			{"starling recipe plan --query histogram:21 --people 1000000 --within 1% --randomizer rappor", "without trust in any server"},
+			{"starling recipe plan --query groups:0:20:8 --people 100000 --path direct --epsilon 1", "sums by group, for which nobody is trusted: which scheme"},
 			{"starling recipe plan --query sum:100 --people 10000 --path shuffled --epsilon 1", "a sum by way of a shuffler: messages of each kind of cloak"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
@@ -60,7 +62,8 @@ On --path shuffled and direct devices blur; of whole numbers behind a shuffler t
 			rounds := flags.Uint("rounds", 1, "in how many batches one unit may be: `N`")
 			flags.Uint64Var(&g.Batches, "correlate", 0, "correlate the servers' noise over `N` batches, of whose mean the error is meant")
 			flags.Uint64Var(&g.Separation, "separation", 0, "with --correlate: people stay away `S` rounds from one answer to the next")
-			randomizer := flags.String("randomizer", string(plan.Servers), "servers, rr, rappor, cloak or (vectors) gaussian: `WHO` blurs")
+			randomizer := flags.String("randomizer", string(plan.Servers), "servers, rr, rappor, cloak, (groups) qa, randomized-group or (vectors) gaussian: `WHO` blurs")
+			flags.BoolVar(&g.SumsAlone, "sums-alone", false, "of sums by group on path shuffled or direct: ask for no sizes, and so no means")
 			flags.Uint64Var(&g.MinBatch, "min-batch", 0, "release nothing about fewer than `B` reports; chosen if not given")
 			out := flags.String("out", "", "write the recipe to `FILE`, which must not exist")
 			name := flags.String("name", "", "of the recipe: what is asked, in a few words: `TEXT`")
@@ -113,7 +116,10 @@ On --path shuffled and direct devices blur; of whole numbers behind a shuffler t
 						"a recipe with delta 0 is made by `starling recipe new --noise discrete-laplace --delta 0`"))
 				}
 				g.Rounds, g.Randomizer, g.Path = uint32(min(*rounds, recipe.MaxRounds+1)), plan.Randomizer(*randomizer), plan.PathName(*way.path)
-				if g.Path == plan.Shuffled && g.Randomizer == plan.Servers && g.Query.Choices() == 0 {
+				switch elsewhere := g.Path == plan.Shuffled || g.Path == plan.Direct; {
+				case elsewhere && g.Randomizer == plan.Servers && g.Query.Form() == recipe.Grouped:
+					g.Randomizer = "" // whichever is better
+				case g.Path == plan.Shuffled && g.Randomizer == plan.Servers && g.Query.Choices() == 0:
 					g.Randomizer = plan.Cloak // the only one there is
 				}
 				p, err := compute(ctx, func() (*plan.Plan, error) { return plan.Make(g) })

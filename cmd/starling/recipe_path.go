@@ -18,7 +18,9 @@ type pathFlags struct {
 
 const pathHelp = `
 On --path shuffled two hops mix the messages of all devices, and on --path direct an analyzer reads each report: only devices
-blur answers there, by --randomizer krr, rappor or pgr or, for all queries of whole numbers behind a shuffler, by
+blur answers there, by --randomizer krr, rappor or pgr, for sums by group by qa[:EPSILON[:VALUES[:ASKS]]] or
+randomized-group[:EPSILON[:VALUES[:ASKS]]], EPSILON of one answer, or calibrated to --epsilon, VALUES on either side of 0 that numbers are
+rounded to, ASKS sums or sizes, or, for all queries of whole numbers behind a shuffler, by
 cloak[:KIND[:USERS[:HONEST[:EPSILON[:BATCHES]]]]]: KIND is modern, or for one number single-user or sum-preserving, USERS the most
 devices of a batch, HONEST how many of --min-batch are counted on, and BATCHES in how many independent ones a round is collected. recipe show tells what these paths do not give, and has a table of all.`
 
