@@ -81,6 +81,9 @@ func (CorrelatedGaussian) AddsUp() bool { return true }
 // Stated is 0: what is stated is of draws over rounds.
 func (CorrelatedGaussian) Stated() float64 { return 0 }
 
+// Parameter is the variance.
+func (n CorrelatedGaussian) Parameter() Rational { return n.Variance }
+
 // Sized is the noise with another variance.
 func (n CorrelatedGaussian) Sized(variance Rational) Noise {
 	n.Variance = variance

@@ -90,6 +90,7 @@ func (r *Recipe) Describe(w io.Writer, p Particulars) error {
 	}
 	line("When", "%s; report times are cut to %s", r.when(), time.Duration(r.BatchUnits())*time.Duration(r.TimePrecision)*time.Second)
 	line("Rounds", "%s", r.describeRounds())
+	r.describeViews(line)
 	line("Taking part", "%s", r.Participation)
 	line("On the device", "%s", r.Randomizer)
 	if z, q, ok := r.blursGroups(); ok {
@@ -195,6 +196,9 @@ func (r *Recipe) describeGuarantee(p Particulars, line func(string, string, ...a
 		over := count(uint64(g.Rounds), "round", "rounds")
 		if n, ok := r.Correlated(); ok {
 			over = n.over(g.Rounds)
+		}
+		if r.Views != nil {
+			over += fmt.Sprintf(" in all %d views", 1+len(r.Views.Wider))
 		}
 		g.Describe(line, over)
 		if both := p.BothHonest; both != nil {
@@ -305,6 +309,7 @@ func (r *Recipe) JSON(said Particulars) (json.RawMessage, error) {
 		Threshold     uint64       `json:"threshold"` // DAP's minimum batch size
 		Targeting     *Targeting   `json:"targeting,omitempty"`
 		Round         Rounds       `json:"round"`
+		Views         *viewsJSON   `json:"views,omitempty"`
 		Rate          *Rate        `json:"rate,omitempty"`
 		Dummies       *Dummies     `json:"dummies,omitempty"`
 		Cover         *Cover       `json:"cover,omitempty"`
@@ -330,7 +335,7 @@ func (r *Recipe) JSON(said Particulars) (json.RawMessage, error) {
 		Participation: choice("participation", r.Participation.participation(), r.Participation.params(), r.Participation),
 		Path:          choice("path", r.Path.path(), r.Path.params(), r.Path),
 		Targeting:     r.Targeting, Rate: r.Rate, Dummies: r.Dummies, Cover: r.Cover, Relay: r.Relay, Tokens: r.Tokens, Log: r.Log, KEM: r.KEM.String(), DAP: r.DAP.String(),
-		Threshold: r.Threshold(), Round: Rounds{Units: r.RoundUnits(), Grace: uint32(r.Grace() / time.Second)},
+		Threshold: r.Threshold(), Round: Rounds{Units: r.RoundUnits(), Grace: uint32(r.Grace() / time.Second)}, Views: r.viewsForm(),
 		Noise:    choice("noise", r.Noise.noise(), r.Noise.params(), r.Noise),
 		Claim:    choice("claim", r.Claim.claim(), claim, r.Claim),
 		MinBatch: r.MinBatch, TimePrecision: uint64(r.TimePrecision), Epoch: r.Epoch,

@@ -121,6 +121,9 @@ func (DiscreteGaussian) Pure() bool        { return false }
 func (DiscreteGaussian) AddsUp() bool      { return true }
 func (n DiscreteGaussian) Stated() float64 { return n.Variance.Float() }
 
+// Parameter is the variance.
+func (n DiscreteGaussian) Parameter() Rational { return n.Variance }
+
 // Sized is the noise with another variance.
 func (n DiscreteGaussian) Sized(variance Rational) Noise {
 	n.Variance = variance

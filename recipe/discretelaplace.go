@@ -79,6 +79,9 @@ func (DiscreteLaplace) AddsUp() bool { return false }
 // Stated is that of continuous noise.
 func (n DiscreteLaplace) Stated() float64 { return 2 * n.Scale.Float() * n.Scale.Float() }
 
+// Parameter is the scale.
+func (n DiscreteLaplace) Parameter() Rational { return n.Scale }
+
 // Sized is the noise with another scale.
 func (n DiscreteLaplace) Sized(scale Rational) Noise {
 	n.Scale = scale

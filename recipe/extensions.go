@@ -28,6 +28,8 @@ import (
 //	server-keys  struct { opaque leader[32], helper[32], gateway<0..2^8-1>, collector[32]; uint32 epoch_length; }
 //	wire-version uint16 draft of DAP, never 18
 //	labels       Label labels[], to the end of the extension; Label: opaque<1..2^8-1>
+//	views        struct { opaque round<1..2^8-1>; uint32 keep; View wider[]; }, to the end of the extension
+//	             View: struct { opaque name<1..2^8-1>; uint32 rounds; Rational parameter; }
 func (r *Recipe) addExtensions(b *cryptobyte.Builder) {
 	add := func(typ uint16, present bool, data cryptobyte.BuilderContinuation) {
 		if present {
@@ -76,6 +78,7 @@ func (r *Recipe) addExtensions(b *cryptobyte.Builder) {
 		b.AddUint16(r.DAP.Number())
 	})
 	add(extLabels, r.Labels != nil, func(b *cryptobyte.Builder) { addLabels(b, r.Labels) })
+	add(extViews, r.Views != nil, func(b *cryptobyte.Builder) { addViews(b, r.Views) })
 }
 
 func addTargeting(b *cryptobyte.Builder, t *Targeting) {
@@ -156,6 +159,8 @@ func (r *Recipe) readExtensions(d *decoder) {
 			}
 		case extLabels:
 			r.Labels = readLabels(&data)
+		case extViews:
+			r.Views = readViews(&data)
 		default:
 			d.err = &UnknownError{"extension", typ}
 			return

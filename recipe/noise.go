@@ -36,6 +36,8 @@ type Noise interface {
 	Stronger(share float64) (Noise, error)
 	// Sized is the same kind of noise with another parameter: its variance, or its scale.
 	Sized(parameter Rational) Noise
+	// Parameter is that parameter; 0/0 for none.
+	Parameter() Rational
 	noise() uint8
 	append(b *cryptobyte.Builder)
 	// params are those of the JSON form, nil for none.
@@ -214,6 +216,7 @@ func (NoNoise) Sampler() (noise.Sampler, error) { return noise.Zero{}, nil }
 func (NoNoise) Spread() Spread                  { return Spread{} }
 func (NoNoise) Stronger(float64) (Noise, error) { return NoNoise{}, nil }
 func (NoNoise) Sized(Rational) Noise            { return NoNoise{} }
+func (NoNoise) Parameter() Rational             { return Rational{} }
 func (NoNoise) noise() uint8                    { return tagNoiseNone }
 func (NoNoise) append(*cryptobyte.Builder)      {}
 func (NoNoise) params() any                     { return nil }

@@ -152,8 +152,11 @@ func (NoRandomizer) gaussian() Rational                           { return Ratio
 func (NoRandomizer) given(q Query) Query                          { return q }
 func (NoRandomizer) Proves(Query) (bound, answer uint64, ok bool) { return 0, 0, false }
 
-// round tells the sum with the servers' noise.
+// round tells the sum with the servers' noise, in each view if there are several.
 func (NoRandomizer) round(r *Recipe, s Situation, _ float64) (Disclosure, error) {
+	if r.Views != nil {
+		return r.viewed(s)
+	}
 	m, err := r.Noise.Mechanism(r.Query.Contribution(), s.Servers)
 	return Disclosure{Releases: []release.Release{release.One(m)}}, err
 }

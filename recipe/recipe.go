@@ -72,6 +72,8 @@ type Recipe struct {
 	// UTF-8 in normal form NFC, 1 to MaxLabel bytes, at most MaxLabels of them; nil
 	// leaves them their numbers.
 	Labels []string
+	// Views are the wider granularities of the collection; nil for rounds alone.
+	Views *Views
 }
 
 // A Claim is what the author says about privacy: one of [NoClaim] and [ApproxDP]. Nobody

@@ -84,6 +84,7 @@ const (
 	extServerKeys = 15
 	extVersion    = 16
 	extLabels     = 17
+	extViews      = 18
 )
 
 // A Codepoint is one number of the recipe's wire format.
@@ -198,7 +199,7 @@ var codepoints = []Codepoint{
 	{"extension", extServerKeys, "server-keys", true},
 	{"extension", extVersion, "wire-version", true},
 	{"extension", extLabels, "labels", true},
-	{"extension", 18, "views", false},
+	{"extension", extViews, "views", true},
 
 	{"reduction", uint16(FirstRecord), "first", true},
 	{"reduction", uint16(LastRecord), "last", true},

@@ -81,9 +81,12 @@ func (r *Recipe) MaxSending() time.Duration {
 
 // Alone says that each round is released alone, for [DonationTime] each slot: a person
 // may be in more than one, devices toss coins, whose dummies are counted for one, or a
-// shuffler mixes a round. Else a batch may be any number of whole rounds, as a person is
-// in one.
-func (r *Recipe) Alone() bool { return r.Sampled() || r.DecisionRounds() > 1 || !r.on().joins() }
+// shuffler mixes a round. With [Views] exactly the spans of these are released besides,
+// whoever is in how many rounds. Else a batch may be any number of whole rounds, as a
+// person is in one.
+func (r *Recipe) Alone() bool {
+	return r.Sampled() || r.DecisionRounds() > 1 || !r.on().joins() || r.Views != nil
+}
 
 // DecisionRounds is how often a device may decide: the claim's rounds, or 1 where nothing
 // is claimed.
@@ -103,6 +106,7 @@ type BatchError struct {
 	// Alone is [Recipe.Alone]: each of them is a batch, and no two are.
 	Alone bool
 	what  string // round or slot
+	views []Granularity
 	unit  dap.TimePrecision
 }
 
@@ -110,6 +114,11 @@ func (e *BatchError) Error() string {
 	rule, ask := fmt.Sprintf("a batch is whole %ss", e.what), e.Whole
 	if e.Alone {
 		rule, ask = "a batch is exactly one "+e.what, e.First
+	}
+	for i, g := range e.views {
+		if i > 0 {
+			rule += fmt.Sprintf(", or %d from a multiple of %d on (%s)", g.Rounds, g.Rounds, g.Name)
+		}
 	}
 	at := func(t dap.Time) string {
 		instant, err := e.unit.Begin(t)
@@ -128,8 +137,9 @@ func (e *BatchError) Error() string {
 }
 
 // Batches cuts an interval into those that leader and helper release, one after the
-// other: each round or slot where these are released alone, else the whole. It fails with
-// a *[BatchError] where the interval is not of whole rounds.
+// other: each round or slot where these are released alone, else the whole; of recipes with
+// [Views] those of the view of one round, see [Recipe.BatchesOf]. It fails with a
+// *[BatchError] where the interval is not of whole rounds.
 func (r *Recipe) Batches(asked dap.Interval) ([]dap.Interval, error) {
 	units := r.BatchUnits()
 	n, whole := asked.Split(units)
@@ -141,11 +151,30 @@ func (r *Recipe) Batches(asked dap.Interval) ([]dap.Interval, error) {
 	case n > MaxBatches:
 		return nil, fmt.Errorf("recipe: %d rounds at once, want at most %d", n, MaxBatches)
 	}
+	return cut(asked.Start, n, units), nil
+}
+
+// cut are n intervals of a number of units, one after the other.
+func cut(start dap.Time, n, units uint64) []dap.Interval {
 	list := make([]dap.Interval, n)
 	for i := range list {
-		list[i] = dap.Interval{Start: asked.Start + dap.Time(uint64(i)*units), Duration: dap.Duration(units)}
+		list[i] = dap.Interval{Start: start + dap.Time(uint64(i)*units), Duration: dap.Duration(units)}
 	}
-	return list, nil
+	return list
+}
+
+// BatchesOf cuts an interval into the batches of a view, one after the other. It fails with
+// a *[BatchError] where the interval is not of whole spans.
+func (r *Recipe) BatchesOf(g Granularity, asked dap.Interval) ([]dap.Interval, error) {
+	units := r.ViewUnits(g)
+	n, whole := asked.Split(units)
+	switch {
+	case !whole:
+		return nil, r.batchError(asked, units)
+	case n > MaxBatches:
+		return nil, fmt.Errorf("recipe: %d batches of the view %s at once, want at most %d", n, g.Name, MaxBatches)
+	}
+	return cut(asked.Start, n, units), nil
 }
 
 // CheckBatch says with a *[BatchError] that leader and helper release no batch of that
@@ -156,14 +185,24 @@ func (r *Recipe) CheckBatch(asked dap.Interval) error {
 	if whole && (n == 1 || !r.Alone()) {
 		return nil
 	}
-	e := &BatchError{Asked: asked, Alone: r.Alone(), what: "round", unit: r.TimePrecision}
+	if _, ok := r.ViewOf(asked); ok {
+		return nil
+	}
+	return r.batchError(asked, units)
+}
+
+// batchError says of an interval what would be asked for in its place, of batches of a
+// number of units.
+func (r *Recipe) batchError(asked dap.Interval, units uint64) *BatchError {
+	e := &BatchError{Asked: asked, Alone: r.Alone(), what: "round", views: r.Granularities(), unit: r.TimePrecision}
 	if _, ok := r.DonationTime(); ok {
 		e.what = "slot"
 	}
+	first := func(t dap.Time) dap.Time { return t - t%dap.Time(units) }
 	end, _ := asked.End()
-	e.First = dap.Interval{Start: r.ReportTime(asked.Start), Duration: dap.Duration(units)}
+	e.First = dap.Interval{Start: first(asked.Start), Duration: dap.Duration(units)}
 	e.Whole = e.First
-	e.Whole.Duration += dap.Duration(r.ReportTime(end-1) - e.First.Start)
+	e.Whole.Duration += dap.Duration(first(end-1) - e.First.Start)
 	return e
 }
 
@@ -208,6 +247,9 @@ func (r *Recipe) describeRounds() string {
 	if r.Alone() {
 		released = "each is released alone, after its end"
 	}
+	if r.Views != nil {
+		released = "each is released once in each view, after the end of that view's span"
+	}
 	if g := r.Grace(); g > 0 {
 		released += fmt.Sprintf(" and %v of grace", g)
 	}
@@ -217,13 +259,19 @@ func (r *Recipe) describeRounds() string {
 // once is the assumption about how often one unit is reported of, where it is known who
 // does.
 func (r *Recipe) once(rounds uint32) string {
-	if rounds == 1 && !r.Sampled() {
+	if rounds == 1 && !r.Sampled() && r.Views == nil {
 		return fmt.Sprintf("one %s has one report at most, in one round", r.PrivacyUnit().Name)
 	}
 	text := fmt.Sprintf("one %s has one report in each of at most %s", r.PrivacyUnit().Name, count(uint64(rounds), "round", "rounds"))
+	if rounds == 1 && r.Views != nil {
+		text = fmt.Sprintf("one %s has one report at most, in one round", r.PrivacyUnit().Name)
+	}
 	if n, ok := r.Correlated(); ok {
 		text += fmt.Sprintf(", any two of these at least %s apart (%s), which the device itself sees to",
 			count(n.Series.Separation, "round", "rounds"), duration(n.Series.Separation*r.RoundUnits(), r.TimePrecision))
+	}
+	if r.Views != nil {
+		return text + "; each round is released once in each view, after the end of that view's span, which " + r.on().keepers()
 	}
 	return text + "; each round is released alone, after its end, which " + r.on().keepers()
 }

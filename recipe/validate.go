@@ -99,6 +99,7 @@ func (v *validator) all(r *Recipe) {
 	v.serverKeys(r)
 	v.tokens(r)
 	v.labels(r)
+	v.views(r)
 }
 
 type validator struct {

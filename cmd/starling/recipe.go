@@ -110,7 +110,7 @@ func recipeNew() *command {
 With --projection M a device sends M numbers that a public random projection makes of its vector, and the result is estimated
 from their sum: fewer bytes for more error, which recipe plan and recipe show tell.
 The servers' noise is calibrated so that one honest server is enough for epsilon and delta.
-FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unitHelp + pathHelp,
+FILE is recipe.starling by default and must not exist.` + "\n" + viewHelp + coinHelp + unitHelp + pathHelp,
 		examples: [][2]string{
 			{"starling recipe new --name 'Favourite bird' --query histogram:12 --leader https://leader.example/ " +
 				"--helper https://helper.example/ --min-batch 1000 --epsilon 1", "a histogram with epsilon 1"},
@@ -129,6 +129,8 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unit
 				"a sum by way of a shuffler"},
 			{"starling recipe new --name 'Where birds breed' --query 'hierarchy:coast(dunes,cliffs),inland(woods,*other)' --leader " +
 				"https://leader.example/ --helper https://helper.example/ --min-batch 1000 --epsilon 1", "tables of regions and their parts, which add up"},
+			{"starling recipe new --name Symptoms --query histogram:5 --precision 24h --views day,week=7,month=28 --leader https://leader.example/ " +
+				"--helper https://helper.example/ --min-batch 1000 --epsilon 1", "each answer counts in a day, a week and four weeks, for one price"},
 			{"starling recipe new --name 'Unknown birds' --query hitters:a-z:12:20 --leader https://leader.example/ " +
 				"--helper https://helper.example/ --min-batch 10000 --epsilon 1", "frequent names, without a list of them"},
 		},
@@ -150,6 +152,7 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unit
 			projection := flags.Uint("projection", 0, "send `M` numbers of a public random projection in place of each vector")
 			coins := newCoinFlags(flags)
 			unit := newUnitFlags(flags)
+			views := newViewFlags(flags)
 			keys := newKeyFlags(flags)
 			way := newPathFlags(flags)
 			return func(_ context.Context, e *env, args []string) error {
@@ -190,6 +193,9 @@ FILE is recipe.starling by default and must not exist.` + "\n" + coinHelp + unit
 					return usageOf("recipe new", err)
 				}
 				if err := noise.set(&o); err != nil {
+					return usageOf("recipe new", err)
+				}
+				if err := views.set(&o); err != nil {
 					return usageOf("recipe new", err)
 				}
 				if other, err := way.set(&o, keys); err != nil {

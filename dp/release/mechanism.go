@@ -1,6 +1,9 @@
 package release
 
-import "fmt"
+import (
+	"fmt"
+	"math/big"
+)
 
 // A Mechanism is what blurs a release, with its parameters: noise on a sum, a report that
 // a device randomizes, or anything of which a bound is proved. The mechanisms of this
@@ -202,6 +205,24 @@ func Local(m Mechanism) bool {
 		return true
 	}
 	return false
+}
+
+// Concentrated returns the rho at which one release is zero-concentrated DP for a relation
+// of neighbours (Canonne, Kamath and Steinke 2020, theorem 14): squared distance/(2
+// variance). One of the sum of k reports of a person is k^2 times that. ErrUnsupported for
+// the noise of several honest servers, which is no discrete Gaussian to the last digit.
+func (m DiscreteGaussian) Concentrated(n Neighbours) (*big.Rat, error) {
+	if m.Honest > 1 || m.Rounded {
+		return nil, fmt.Errorf("%w: the zCDP of noise that several draw", ErrUnsupported)
+	}
+	if !m.Variance.Valid() {
+		return nil, fmt.Errorf("%w: sigma^2 is %v, want a positive fraction", ErrParameter, m.Variance)
+	}
+	d, err := m.Contribution.squared(n)
+	if err != nil {
+		return nil, err
+	}
+	return d.Quo(d, twice(m.Variance.Rat())), nil
 }
 
 // HonestDraws returns how many draws of a mechanism's noise nobody else knows: 1 or more,

@@ -72,14 +72,20 @@ func (r subject) calibrate(o *Options, claim recipe.ApproxDP, free bool) (recipe
 	}
 	copied := *r.Recipe
 	trial := subject{&copied}
+	if o.Views != nil {
+		trial.Claim = claim // views cost by how many of a person's reports may meet
+	}
 	loss := func(n recipe.Noise) (recipe.Loss, error) {
-		trial.Noise = n
+		trial.Noise, trial.Views = n, o.views(n)
 		s := recipe.Situation{Servers: trial.HonestServers(claim), Hidden: r.Amplified(), Free: free}
 		l, _, err := trial.proved(s, claim.Delta, claim.Rounds, trial.Neighbours())
 		return l, err
 	}
 	if !r.Amplified() || o.Kind == CorrelatedNoise {
 		n, err := calibrated(none, r.Query, claim.Epsilon, claim.Delta, claim.Rounds)
+		if err == nil && o.Views != nil {
+			n, err = r.calibrateViews(o, n, claim, loss)
+		}
 		if err != nil || o.Share == recipe.DrawsAll {
 			return n, err
 		}
@@ -125,6 +131,49 @@ func (r subject) calibrate(o *Options, claim recipe.ApproxDP, free bool) (recipe
 	}
 	if !ok {
 		return nil, fmt.Errorf("recipe: calibrate: %w", release.ErrNoGuarantee)
+	}
+	return sized(x)
+}
+
+// calibrateViews finds the noise at which all views together hold the claim, from the least
+// at which a round's own releases do. Views that state their noise keep it.
+func (r subject) calibrateViews(o *Options, least recipe.Noise, claim recipe.ApproxDP, loss func(recipe.Noise) (recipe.Loss, error)) (recipe.Noise, error) {
+	trial := *r.Recipe
+	trial.Noise, trial.Views, trial.Claim = least, o.views(least), claim
+	if err := trial.Sound(true); err != nil {
+		return nil, err
+	}
+	most := 8.0 // by how much zCDP may be behind the accounting of one release, and more
+	for _, v := range o.Views.Wider {
+		most += 8 * float64(max(1, min(v.Rounds, claim.Rounds)))
+	}
+	from, unit := least.Parameter().Float(), 1024.0
+	if !(from*most*unit < 1<<62) {
+		unit = 1
+	}
+	sized := func(x float64) (recipe.Noise, error) {
+		v := math.Ceil(from * x * unit)
+		if !(v < 1<<62) {
+			return nil, fmt.Errorf("recipe: calibrate: %w", release.ErrNoGuarantee)
+		}
+		p, err := recipe.NewRational(uint64(v), uint64(unit))
+		return least.Sized(p), err
+	}
+	x, ok, err := search.Least(search.Options{
+		Guess: min(most, float64(1+len(o.Views.Wider))), Low: 1, High: most, Precision: 1e-3, Budget: claim.Epsilon.FloatDown(),
+	}, func(x float64) (float64, error) {
+		n, err := sized(x)
+		if err != nil {
+			return 0, err
+		}
+		l, err := loss(n)
+		return l.Epsilon, err
+	})
+	if err == nil && !ok {
+		err = release.ErrNoGuarantee
+	}
+	if err != nil {
+		return nil, fmt.Errorf("recipe: calibrate: noise for all views: %w", err)
 	}
 	return sized(x)
 }

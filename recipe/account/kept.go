@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/starling-agg/starling/dp/release"
+	"github.com/starling-agg/starling/recipe"
 )
 
 // The last answers of the accountant and of the theory of shuffling are kept. Both are
@@ -14,9 +15,10 @@ var (
 	bounds = kept[shuffling, release.Guarantee]{size: 256}
 )
 
-// releases are a question to the accountant. No round of a recipe has more than two.
+// releases are a question to the accountant. No round of a recipe has more: one for each
+// view, or one and what stands beside it.
 type releases struct {
-	list       [2]release.Release
+	list       [recipe.MaxViews]release.Release
 	delta      float64
 	neighbours release.Neighbours
 }

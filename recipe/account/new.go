@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/starling-agg/starling/dap"
@@ -96,6 +97,9 @@ type Options struct {
 	Log    *recipe.Log
 	// Labels name the buckets of a Histogram; none when nil.
 	Labels []string
+	// Views are none when nil. A view without a parameter has the noise of a round's own
+	// release, which is calibrated to what all views tell together.
+	Views *recipe.Views
 }
 
 // New makes a valid recipe, or says all that is wrong with it as [Recipe.Validate] does,
@@ -170,6 +174,7 @@ func newRecipe(o Options) (*recipe.Recipe, error) {
 		Tokens:        o.Tokens,
 		Log:           o.Log,
 		Labels:        o.Labels,
+		Views:         o.views(recipe.NoNoise{}),
 	}}
 	if r.ByAnswer() && r.Cover == nil {
 		r.Cover = &recipe.Cover{Rate: recipe.Rational{Num: 1, Den: 1}}
@@ -249,6 +254,21 @@ func (o *Options) unit() *recipe.Unit {
 	return o.Unit
 }
 
+// views are those of the options, with the round's noise where they state none.
+func (o *Options) views(n recipe.Noise) *recipe.Views {
+	if o.Views == nil {
+		return nil
+	}
+	v := *o.Views
+	v.Wider = slices.Clone(v.Wider)
+	for i := range v.Wider {
+		if v.Wider[i].Parameter == (recipe.Rational{}) {
+			v.Wider[i].Parameter = n.Parameter()
+		}
+	}
+	return &v
+}
+
 // delta of the claim.
 func (o *Options) delta() recipe.Decimal {
 	if o.Delta == (recipe.Decimal{}) && !o.Pure {
@@ -274,14 +294,14 @@ func (r subject) fill(o *Options) error {
 		Epsilon: o.Epsilon, Delta: o.Delta, Neighbours: r.Neighbours(), HonestServers: o.HonestServers, Rounds: o.Rounds,
 	}
 	// Any positive claim lets the rest be checked.
-	sound := func() error {
+	sound := func(settled bool) error {
 		if claimed := claim; !r.Exact() {
 			if claimed.Epsilon == (recipe.Decimal{}) {
 				claimed.Epsilon = recipe.Decimal{Coefficient: 1, Scale: 0}
 			}
 			r.Claim = claimed
 		}
-		return r.Sound(true)
+		return r.Sound(settled)
 	}
 	noise, settle := o.Noise, o.Dummies == nil && r.Dummies != nil
 	wanted := noise == nil && o.Epsilon != (recipe.Decimal{}) && !r.Randomized()
@@ -299,7 +319,7 @@ func (r subject) fill(o *Options) error {
 			return err
 		}
 	}
-	if err := sound(); err != nil {
+	if err := sound(!wanted || o.Views == nil); err != nil { // views have no noise yet
 		return err
 	}
 	if wanted {
@@ -307,12 +327,12 @@ func (r subject) fill(o *Options) error {
 		if err != nil {
 			return err
 		}
-		if o.Noise, err = r.settleNoise(n, claim); err != nil {
+		if o.Noise, err = r.settleNoise(o, n, claim); err != nil {
 			return err
 		}
 	}
 	if o.Noise != nil {
-		r.Noise = o.Noise
+		r.Noise, r.Views = o.Noise, o.views(o.Noise)
 	}
 	if r.Exact() {
 		if r.Claim = (recipe.NoClaim{}); o.Epsilon != (recipe.Decimal{}) {
@@ -320,7 +340,7 @@ func (r subject) fill(o *Options) error {
 		}
 		return nil
 	}
-	if err := sound(); err != nil {
+	if err := sound(true); err != nil {
 		return err
 	}
 	if claim.Epsilon == (recipe.Decimal{}) {

@@ -39,16 +39,17 @@ func (r subject) proves(claim recipe.ApproxDP, limit float64) (float64, error) {
 
 // settleNoise returns noise that was calibrated to the claim, or as little more as a
 // certificate of the claim needs.
-func (r subject) settleNoise(n recipe.Noise, claim recipe.ApproxDP) (recipe.Noise, error) {
+func (r subject) settleNoise(o *Options, n recipe.Noise, claim recipe.ApproxDP) (recipe.Noise, error) {
 	copied := *r.Recipe
 	trial := subject{&copied}
 	// The share by which noise grows first: about what a formula rounds, or a grid does.
 	bits := 16
-	if r.Amplified() {
+	if r.Amplified() || o.Views != nil {
 		bits = 11
 	}
 	var why error
 	for trial.Noise = n; bits >= 5; bits-- {
+		trial.Views = o.views(trial.Noise)
 		if _, why = trial.proves(claim, claim.Epsilon.FloatDown()); why == nil {
 			return trial.Noise, nil
 		} else if !errors.Is(why, recipe.ErrNoCertificate) {
