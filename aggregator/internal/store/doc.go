@@ -20,7 +20,9 @@
 //     retired; jobs, collections and their deletion change nothing.
 //   - What was added is in exactly one release, or in none yet: a batch that is frozen or
 //     closed takes nothing more, and a release gives out just what the batch has when it
-//     closes.
+//     closes. Of a task with views that holds of each view: the first release of a batch
+//     bucket closes it, and its sum is kept, sealed, until it was released in every view or
+//     [Releases].EndViews ends it.
 //   - A batch is released once, with at least the task's minimum, and only together with
 //     the entry in the ledger, the end of its shares and the response that is stored. The
 //     same resource answers with the same bytes for ever.
@@ -56,7 +58,7 @@
 //
 //   - The answer is that of the first time: PutTask, Register (made none), CloseTask, CommitLog, BeginLogs, ForgetLog,
 //     Spend, SaveSent, RenewJob, Move, HoldTask, Resume and GiveUp (of no reports), Create (not made), Forgo, CommitJob, Advance,
-//     Fail, Drain, Freeze, Release, Retire, Sweep, Bury, NoteKeys, SaveTime and those of
+//     Fail, Drain, Freeze, Release, EndViews, Retire, Sweep, Bury, NoteKeys, SaveTime and those of
 //     [datakey.Book].
 //   - ErrStaleLease, for the lease went with the first: FinishJob, RetryJob, QuarantineJob,
 //     ParkJob. Jobs that ClaimJobs has leased come back when the lease ends.
@@ -79,8 +81,8 @@
 // or in memory where one process has all handles. They are taken in this order:
 //
 //  1. the resource: alone, by whatever answers, reseals or ends it;
-//  2. the task: shared by the commits of jobs and logs; alone by Drain, Freeze, Release and
-//     Retire, and by Fail, Delete and Withdraw of a collection. An interval closes batch
+//  2. the task: shared by the commits of jobs and logs; alone by Drain, Freeze, Release,
+//     EndViews and Retire, and by Fail, Delete and Withdraw of a collection. An interval closes batch
 //     buckets that have no row yet, so that locks on those alone would not do;
 //  3. the batches of a commit, ascending;
 //  4. the report ids of a commit in its task, ascending: of two commits that have one in

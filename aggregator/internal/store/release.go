@@ -35,6 +35,9 @@ type Release struct {
 	Count     uint64 // expected; ErrMismatch where the store's own differ
 	Checksum  dap.Checksum
 	Debit     string // what the ledger records: mechanism and parameters, human readable
+	// Sums seals the sums of batch buckets that are kept for other views; required for a task
+	// that has some, where an engine has no shares under keys of its own.
+	Sums Sums
 	// Series is this release's part in noise that is correlated over releases; nil where
 	// each has noise of its own.
 	Series *Series
@@ -44,6 +47,13 @@ type Release struct {
 	// Build is given the noise that was drawn, or what became of it in Series. It does not
 	// keep it.
 	Build func(sum *vdaf.AggShare, frozen Frozen, noise []int64) (response []byte, kept *Kept, err error)
+}
+
+// Sums seal the sums of batch buckets under the data keys of their time, with aad that says
+// whose they are, and open them. They write nothing through the store.
+type Sums interface {
+	SealSum(bucket dap.Time, aad, sum []byte) (key uint64, box []byte, err error)
+	OpenSum(key uint64, aad, box []byte) (sum []byte, err error)
 }
 
 // Kept is a noised share that was released, for as long as its resource is there: it can
@@ -117,6 +127,10 @@ type Releases interface {
 	// Release closes the batch and stores the response, once; see Release. A resource
 	// that is Ready returns its stored response without calling Build.
 	Release(ctx context.Context, rel *Release) (response []byte, err error)
+	// EndViews ends what a task with views has of batch buckets before a time: none of them
+	// takes a report or is released any more, and their sums are destroyed. ErrBusy while a
+	// collection holds one of them, and nothing has changed then. Again is harmless.
+	EndViews(ctx context.Context, task dap.TaskID, before dap.Time) error
 	// Ledger says how far the releases of a task are. It outlives the task's retirement.
 	Ledger(ctx context.Context, task dap.TaskID) (Ledger, error)
 	// LedgerAt is what Ledger said of the chain after a number of releases of a task, or
@@ -133,6 +147,7 @@ type Releases interface {
 	// Reseal replaces the response of a Ready resource and enters that in the ledger.
 	// ErrDifferent if it is not Former any more, or its share is not sealed to From.
 	Reseal(ctx context.Context, r *Reseal) error
-	// KeptUnder is how many noised shares lie under a data key.
+	// KeptUnder is how many noised shares, and sums that are kept for views, lie under a data
+	// key.
 	KeptUnder(ctx context.Context, serial uint64) (n uint64, err error)
 }

@@ -17,6 +17,7 @@ var (
 	ErrNotFound   = errors.New("store: not found")
 	ErrStaleLease = errors.New("store: lease lost")                          // another worker holds the work; drop yours
 	ErrOverlap    = errors.New("store: batch overlaps a collected one")      // dap batchOverlap
+	ErrOver       = errors.New("store: the time of the batch is over")       // of a task with views; dap batchInvalid
 	ErrTooSmall   = errors.New("store: batch below its minimum size")        // dap invalidBatchSize, or wait
 	ErrMismatch   = errors.New("store: count or checksum differs")           // dap batchMismatch
 	ErrBusy       = errors.New("store: batch not at rest")                   // another collection holds it, or reports of it wait: ask again later
@@ -46,6 +47,10 @@ type Task struct {
 	MinBatch      uint64
 	VDAF          vdaf.VDAF // not stored; decodes and merges aggregate shares
 	End           time.Time // not stored; when its last report can have come, clock skew included; zero: never
+	// Views are the spans, in units of TimePrecision, of which each batch bucket is released
+	// once: rising, each a multiple of the one before. Nil: whatever interval, and each
+	// bucket once. Time-interval tasks only.
+	Views []uint64
 }
 
 // A Batch names what reports are summed into: a batch bucket in time-interval

@@ -123,7 +123,8 @@ type auditBatch struct {
 	row    int64
 	closed bool
 	parts  int
-	times  int // how often it was released
+	kept   uint64       // reports of the parts of one that is closed
+	views  map[int]bool // in which it was released
 }
 
 func (a *auditor) task(tx *pgdb.Tx, id dap.TaskID) error {
@@ -146,9 +147,18 @@ func (a *auditor) task(tx *pgdb.Tx, id dap.TaskID) error {
 		}
 		return err
 	}
+	if err := a.s.spans(tx, t); err != nil {
+		return err
+	}
 	batches, err := a.batches(tx, t)
 	if err != nil {
 		return err
+	}
+	var over uint64
+	if len(t.views) > 0 {
+		if _, err := tx.One("views-ended", []any{t.row}, &over); err != nil {
+			return err
+		}
 	}
 	if err := a.releases(tx, t, batches); err != nil {
 		return err
@@ -158,19 +168,20 @@ func (a *auditor) task(tx *pgdb.Tx, id dap.TaskID) error {
 	for _, b := range batches {
 		verified += b.reports
 		sum.Merge(b.checksum)
+		gone := uint64(b.of.Start) < over
+		waits := b.closed && len(b.views) > 0 && len(b.views) < len(t.views) && !gone && t.closedIn == 0
 		switch name := t.call(b.of); {
-		case b.closed && b.times == 0:
+		case b.closed && len(b.views) == 0 && !gone:
 			a.add("task %v %s: closed without a release", id, name)
-		case b.times > 1:
-			a.add("task %v %s: released twice", id, name)
-		case b.times == 1 && !b.closed:
+		case len(b.views) > 0 && !b.closed:
 			a.add("task %v %s: released but not closed", id, name)
+		case waits && b.kept != b.reports:
+			a.add("task %v %s: a view waits for its sum, and %d of %d reports of that are there", id, name, b.kept, b.reports)
+		case b.closed && b.parts > 0 && !waits:
+			a.add("task %v %s: closed but its share was kept", id, name)
 		}
-		if b.closed {
+		if b.closed && len(b.views) > 0 {
 			collected += b.reports
-			if b.parts > 0 {
-				a.add("task %v %s: closed but its share was kept", id, t.call(b.of))
-			}
 		}
 	}
 	replay, err := a.runs(tx, t, &sum)
@@ -282,7 +293,9 @@ func (a *auditor) batches(tx *pgdb.Tx, t *task) (map[int64]*auditBatch, error) {
 		b := batches[p.batch]
 		p.of = b.of
 		b.parts++
-		if !b.closed {
+		if b.closed {
+			b.kept += p.reports
+		} else {
 			b.add(&p)
 		}
 		if !bytes.Equal(sum, t.sum(&p, box)) {
@@ -300,13 +313,21 @@ func (a *auditor) batches(tx *pgdb.Tx, t *task) (map[int64]*auditBatch, error) {
 // releases checks each release against the batches that it closed.
 func (a *auditor) releases(tx *pgdb.Tx, t *task, batches map[int64]*auditBatch) error {
 	ordered := slices.SortedFunc(maps.Values(batches), func(x, y *auditBatch) int { return compareBatches(x.of, y.of) })
-	return tx.Each("audit-released", []any{t.row}, func(r pgdb.Row) error {
-		var kind int
+	statement, views := "audit-released", len(t.views) > 0
+	if views {
+		statement = "audit-released-in-views"
+	}
+	return tx.Each(statement, []any{t.row}, func(r pgdb.Row) error {
+		var kind, view int
 		var resource string
 		var sp span
 		var id, checksum []byte
-		var count uint64
-		if err := r.Scan(&kind, &resource, &sp.first, &sp.last, &id, &count, &checksum); err != nil {
+		var count, fresh, first uint64
+		columns := []any{&kind, &resource, &sp.first, &sp.last, &id, &count, &checksum}
+		if views {
+			columns = append(columns, &view, &fresh)
+		}
+		if err := r.Scan(columns...); err != nil {
 			return err
 		}
 		from, to := batchOf(sp.first, id), batchOf(sp.last, id)
@@ -317,12 +338,22 @@ func (a *auditor) releases(tx *pgdb.Tx, t *task, batches map[int64]*auditBatch) 
 			if compareBatches(b.of, to) > 0 {
 				break
 			}
-			b.times++
+			if b.views[view] {
+				a.add("task %v %s: released twice", t.id, t.call(b.of))
+			}
+			if len(b.views) == 0 {
+				first += b.reports
+				b.views = make(map[int]bool)
+			}
+			b.views[view] = true
 			covered += b.reports
 			sum.Merge(b.checksum)
 		}
 		if covered != count {
 			a.add("task %v: resource %s released %d reports, its batches have %d", t.id, resource, count, covered)
+		}
+		if views && first != fresh {
+			a.add("task %v: resource %s released %d reports for the first time, its batches have %d such", t.id, resource, fresh, first)
 		}
 		if sum != dap.Checksum(checksum) {
 			a.add("task %v: resource %s released another set of reports than its batches have", t.id, resource)

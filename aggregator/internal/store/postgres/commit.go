@@ -82,6 +82,9 @@ func (s *Store) settle(ctx context.Context, id dap.TaskID, d *deed) error {
 			if err := commits.Check(t.mode, c); err != nil {
 				return err
 			}
+			if err := s.spans(tx, t); err != nil {
+				return err
+			}
 			verdict, err := t.judge(tx, c, f)
 			if err != nil {
 				return err
@@ -150,7 +153,11 @@ func (t *task) judge(tx *pgdb.Tx, c *store.Commit, f *flight) ([]dap.ReportError
 // shut are the batches that take nothing any more: closed, or frozen by a collection.
 func (t *task) shut(tx *pgdb.Tx, batches []store.Batch) (map[store.Batch]struct{}, error) {
 	shut := make(map[store.Batch]struct{})
-	statement, names := t.names("shut-buckets", "shut-ids", batches)
+	of := "shut-buckets"
+	if len(t.views) > 0 {
+		of = "shut-buckets-of-views"
+	}
+	statement, names := t.names(of, "shut-ids", batches)
 	err := tx.Each(statement, []any{t.row, names}, func(r pgdb.Row) error {
 		b, err := t.scanBatch(r)
 		shut[b] = struct{}{}

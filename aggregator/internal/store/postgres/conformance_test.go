@@ -205,6 +205,16 @@ func (h *harness) Noise(t *testing.T) (n int) {
 	return n
 }
 
+// Sums counts the closed batches that have parts.
+func (h *harness) Sums(t *testing.T) (n int) {
+	t.Helper()
+	c := connect(t, h.Schema, h.Owner)
+	if err := c.QueryRow(t.Context(), "SELECT count(*) FROM batch WHERE closed AND EXISTS (SELECT 1 FROM part WHERE part.batch = batch.id)").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 // open migrates as the owner and opens a handle of the replicas' role.
 func open(t testing.TB, s *pgtest.Schema) *postgres.Store {
 	t.Helper()

@@ -62,6 +62,9 @@ func (s *Store) Drain(ctx context.Context, in *store.Resource) (sel store.Select
 	err = s.view(ctx, "look-at-drain", func(tx *pgdb.Tx) error {
 		settled = true
 		t, err := live(tx, reading, in.Task)
+		if err == nil {
+			err = s.spans(tx, t)
+		}
 		if err != nil {
 			return err
 		}
@@ -145,7 +148,9 @@ func (s *Store) collecting(tx *pgdb.Tx, in *store.Resource) (*task, *resourceRow
 	if err != nil {
 		return nil, nil, err
 	}
-	t, err = live(tx, excluding, in.Task)
+	if t, err = live(tx, excluding, in.Task); err == nil {
+		err = s.spans(tx, t)
+	}
 	return t, r, err
 }
 

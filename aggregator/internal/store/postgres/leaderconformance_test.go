@@ -21,5 +21,6 @@ func TestLeaderConformance(t *testing.T) {
 		"JobsTakeSlicesOfManyLogs", "KeptShares", "LeaderSelectedHolds", "LeaderSelectedWholeWay", "LeaderWholeWay", "LeasesFence", "Ledger",
 		"LedgerOfSelectedBatches", "LeftoverIsBroughtTogether", "LostAnswers", "ManyRuns", "MinimumHolds", "NoEarlyRetirement", "OverlapIsRefused", "Park", "ParkedBatchIsPassedOver", "Quarantine", "Refused",
 		"ReleaseOnce", "ReplayAcrossJobs", "RetiredTaskTakesNothing", "RetryBacksOff", "SentIsFixed", "SentSteps", "SetAside", "SharedJob", "SlicesAreListed",
-		"SlicesMove", "TaskRaces", "TasksAreKept", "Usage")
+		"SlicesMove", "TaskRaces", "TasksAreKept", "Usage",
+		"Views", "ViewsAreOfTheTask", "ViewsEnd", "ViewsFromTheWidest", "ViewsRetire")
 }

@@ -18,6 +18,7 @@ var _ segment.Acknowledger = (*Store)(nil)
 type uploading struct {
 	tasks   map[dap.TaskID]int64 // rows, of those that are not retired
 	refused []segment.Refusal
+	viewed  bool // a task may have views
 }
 
 // Acknowledge names the slices of an object; see [segment.Acknowledger]. Each task's row is
@@ -28,7 +29,7 @@ func (s *Store) Acknowledge(ctx context.Context, life, object string, body [][]b
 		if err := lives(tx, life); err != nil {
 			return fmt.Errorf("%w: %w", segment.ErrBusy, err)
 		}
-		u := &uploading{tasks: make(map[dap.TaskID]int64), refused: make([]segment.Refusal, len(list))}
+		u := &uploading{viewed: s.viewed.Load(), tasks: make(map[dap.TaskID]int64), refused: make([]segment.Refusal, len(list))}
 		if err := u.judge(tx, list); err != nil {
 			return err
 		}
@@ -86,7 +87,11 @@ func (u *uploading) judge(tx *pgdb.Tx, list []segment.Slice) error {
 		}
 		tasks, buckets, at = append(tasks, row), append(buckets, int64(min(list[i].Bucket, math.MaxInt64))), append(at, i)
 	}
-	return tx.Each("shut-places", []any{tasks, buckets}, func(r pgdb.Row) error {
+	statement := "shut-places"
+	if u.viewed {
+		statement = "shut-places-of-views"
+	}
+	return tx.Each(statement, []any{tasks, buckets}, func(r pgdb.Row) error {
 		var n int
 		var closed bool
 		if err := r.Scan(&n, &closed); err != nil {

@@ -103,6 +103,8 @@ type Store struct {
 	full      full         // batches that claims pass over
 	left      atomic.Int64 // the object behind which Leftover looks next
 	tasks     sync.Map     // *store.Task by dap.TaskID, of those that this handle was told of
+	views     sync.Map     // []uint64 by dap.TaskID: those of tasks that this handle has met
+	viewed    atomic.Bool  // one of the tasks that this handle was told of has views
 	forgot    atomic.Int64 // when outcomes were forgotten last, in Unix nanoseconds
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
@@ -22,7 +23,7 @@ func checkTask(in *store.Task) error {
 	case in.TimePrecision > math.MaxInt64 || in.MinBatch > math.MaxInt64:
 		return errors.New("time precision or minimum exceeds 63 bits")
 	}
-	return nil
+	return store.CheckViews(in)
 }
 
 // provision makes the row of a task, or finds that it is there with the same configuration.
@@ -36,6 +37,9 @@ func (s *Store) provision(tx *pgdb.Tx, in *store.Task) error {
 	// Of two that come at once the second waits, and finds the first.
 	made, err := tx.Exec("put-task", in.ID[:], append([]byte{}, in.Config...), int(in.Mode), uint64(in.TimePrecision), in.MinBatch)
 	if err == nil && made == 1 {
+		if err := s.putViews(tx, in); err != nil {
+			return err
+		}
 		return s.putSecret(tx, in.ID)
 	}
 	if err != nil {
@@ -49,6 +53,16 @@ func (s *Store) provision(tx *pgdb.Tx, in *store.Task) error {
 	}
 	if !bytes.Equal(config, in.Config) || dap.BatchMode(mode) != in.Mode || precision != uint64(in.TimePrecision) || minimum != in.MinBatch {
 		return fmt.Errorf("%w: task provisioned with another configuration", store.ErrDifferent)
+	}
+	t, err := find(tx, reading, in.ID)
+	if err != nil {
+		return err
+	}
+	if err := s.spans(tx, t); err != nil {
+		return err
+	}
+	if !slices.Equal(t.views, in.Views) {
+		return fmt.Errorf("%w: task provisioned with other views", store.ErrDifferent)
 	}
 	return nil
 }

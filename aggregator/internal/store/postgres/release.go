@@ -18,6 +18,7 @@ import (
 type selected struct {
 	rows    []int64
 	batches map[int64]*batchSum
+	views   viewed // of a task with views
 	store.Frozen
 }
 
@@ -36,6 +37,18 @@ func (t *task) gather(tx *pgdb.Tx, sel store.Selection) (*selected, error) {
 		return nil, err
 	}
 	x := &selected{batches: make(map[int64]*batchSum), Frozen: store.Frozen{Selection: sel}}
+	if len(t.views) > 0 {
+		if err := t.gatherView(tx, x); err != nil {
+			return nil, err
+		}
+		if err := x.readParts(tx); err != nil {
+			return nil, err
+		}
+		if err := x.whole(t); err != nil {
+			return nil, err
+		}
+		return x, x.sum(t)
+	}
 	statement, args := "batch-of-id", []any{t.row, sel.ID[:]}
 	if t.mode == dap.TimeInterval {
 		sp, err := spanOf(sel.Interval)
@@ -62,7 +75,15 @@ func (t *task) gather(tx *pgdb.Tx, sel store.Selection) (*selected, error) {
 	if err != nil || len(x.rows) == 0 {
 		return x, err
 	}
-	err = tx.Each("parts", []any{x.rows}, func(r pgdb.Row) error {
+	if err := x.readParts(tx); err != nil {
+		return nil, err
+	}
+	return x, x.sum(t)
+}
+
+// readParts adds up what the parts of the batches say beside their shares.
+func (x *selected) readParts(tx *pgdb.Tx) error {
+	return tx.Each("parts", []any{x.rows}, func(r pgdb.Row) error {
 		var p partRow
 		err := p.scan(r)
 		if err == nil {
@@ -70,10 +91,6 @@ func (t *task) gather(tx *pgdb.Tx, sel store.Selection) (*selected, error) {
 		}
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return x, x.sum(t)
 }
 
 func (b *batchSum) add(p *partRow) {
@@ -162,6 +179,9 @@ func (s *Store) Release(ctx context.Context, rel *store.Release) (response []byt
 			return r.Problem
 		}
 		if t, err = live(tx, excluding, rel.Task); err != nil {
+			return err
+		}
+		if err := s.spans(tx, t); err != nil {
 			return err
 		}
 		if rel.Kind == store.KindCollection { // as its hold is now, under the task's lock
@@ -256,7 +276,12 @@ func (t *task) close(tx *pgdb.Tx, r *resourceRow, rel *store.Release, x *selecte
 	if err = expect(n == 1, err, "resource"); err != nil {
 		return err
 	}
-	if err := x.close(tx); err != nil {
+	if len(t.views) > 0 {
+		err = x.closeView(tx, t)
+	} else {
+		err = x.close(tx)
+	}
+	if err != nil {
 		return err
 	}
 	if _, err := tx.Exec("drop-hold", r.row); err != nil {
@@ -286,8 +311,12 @@ func (t *task) close(tx *pgdb.Tx, r *resourceRow, rel *store.Release, x *selecte
 	}
 	seq++
 	total := releases.Total(before).Next(chain)
-	n, err = tx.Exec("put-release", seq, t.row, int(rel.Kind), rel.Resource, first, last, id, x.Count, x.Checksum[:], rel.Debit,
-		position, answer[:], chain[:], total[:])
+	args := []any{seq, t.row, int(rel.Kind), rel.Resource, first, last, id, x.Count, x.Checksum[:], rel.Debit, position, answer[:], chain[:], total[:]}
+	if len(t.views) > 0 {
+		n, err = tx.Exec("put-release-of-view", append(args, x.views.number, x.views.fresh)...)
+	} else {
+		n, err = tx.Exec("put-release", args...)
+	}
 	if err = expect(n == 1, err, "task"); err != nil {
 		return err
 	}
@@ -297,17 +326,22 @@ func (t *task) close(tx *pgdb.Tx, r *resourceRow, rel *store.Release, x *selecte
 
 // close notes the numbers of each batch in its row, and erases its shares.
 func (x *selected) close(tx *pgdb.Tx) error {
+	if err := x.note(tx, x.rows); err != nil {
+		return err
+	}
+	_, err := tx.Exec("drop-parts", x.rows)
+	return err
+}
+
+// note closes batches, with their numbers.
+func (x *selected) note(tx *pgdb.Tx, rows []int64) error {
 	var reports, first, last []int64
 	var checksums [][]byte
-	for _, row := range x.rows {
+	for _, row := range rows {
 		b := x.batches[row]
 		reports, first, last = append(reports, int64(b.reports)), append(first, int64(b.first)), append(last, int64(b.last))
 		checksums = append(checksums, b.checksum[:])
 	}
-	n, err := tx.Exec("close-batches", x.rows, reports, first, last, checksums)
-	if err = expect(n == int64(len(x.rows)), err, "batches of a selection"); err != nil {
-		return err
-	}
-	_, err = tx.Exec("drop-parts", x.rows)
-	return err
+	n, err := tx.Exec("close-batches", rows, reports, first, last, checksums)
+	return expect(n == int64(len(rows)), err, "batches of a selection")
 }

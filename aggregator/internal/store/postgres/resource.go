@@ -126,6 +126,9 @@ func (s *Store) Create(ctx context.Context, kind store.Kind, task dap.TaskID, id
 				return nil
 			}
 			if sel != nil && kind != store.KindAggregation {
+				if err := s.spans(tx, t); err != nil {
+					return err
+				}
 				if err := t.refuseOverlap(tx, *sel); err != nil {
 					return err
 				}
@@ -187,6 +190,9 @@ func (s *Store) tellOf(ctx context.Context, r *store.Resource) error {
 func (t *task) refuseOverlap(tx *pgdb.Tx, sel store.Selection) (err error) {
 	var one int
 	var found bool
+	if len(t.views) > 0 {
+		return t.refuseView(tx, sel)
+	}
 	if t.mode == dap.LeaderSelected {
 		found, err = tx.One("id-closed", []any{t.row, sel.ID[:]}, &one)
 	} else {

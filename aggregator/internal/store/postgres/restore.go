@@ -195,6 +195,11 @@ func (s *Store) closeAll(tx *pgdb.Tx, done *Restored) error {
 	if err != nil {
 		return err
 	}
+	if version.Number >= viewsSince { // nothing more is released
+		if _, err := tx.Exec("drop-kept-parts"); err != nil {
+			return err
+		}
+	}
 	if version.Number >= spentSince {
 		// Which marks were given after the backup nobody knows: none is new any more.
 		for _, statement := range []string{"drop-all-spent-runs", "end-all-rounds"} {

@@ -23,6 +23,7 @@ type task struct {
 	closedIn uint64
 	closed   time.Time          // by a person; zero while it is live
 	sealed   []byte             // its secret, behind the root's name; none once it is retired
+	views    []uint64           // see [store.Task]; once [Store.spans] has read them
 	hidden   map[string]*hidden // keys of the secret, by their domains, once they were asked for
 }
 
@@ -74,6 +75,7 @@ func (s *Store) PutTask(ctx context.Context, in *store.Task) error {
 	if err == nil {
 		told := *in
 		s.tasks.Store(in.ID, &told)
+		s.toldViews(in)
 	}
 	return err
 }

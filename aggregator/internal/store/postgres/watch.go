@@ -16,6 +16,9 @@ func (s *Store) Counts(ctx context.Context, task dap.TaskID) (c *store.Counts, e
 	err = s.view(ctx, "counts", func(tx *pgdb.Tx) error {
 		t, err := find(tx, reading, task)
 		if err == nil {
+			err = s.spans(tx, t)
+		}
+		if err == nil {
 			c, err = t.counts(tx)
 		}
 		return err
@@ -30,7 +33,11 @@ func (s *Store) Counts(ctx context.Context, task dap.TaskID) (c *store.Counts, e
 // a sum over the tallies costs more than any other reading.
 func (s *Store) Totals(ctx context.Context) (c *store.Counts, err error) {
 	err = s.view(ctx, "totals", func(tx *pgdb.Tx) error {
-		c, err = readCounts(tx, "total-counts", "total-collected", "total-waiting")
+		collected := "total-collected"
+		if s.viewed.Load() {
+			collected = "total-collected-of-views"
+		}
+		c, err = readCounts(tx, "total-counts", collected, "total-waiting")
 		return err
 	})
 	if err != nil {
@@ -40,7 +47,11 @@ func (s *Store) Totals(ctx context.Context) (c *store.Counts, err error) {
 }
 
 func (t *task) counts(tx *pgdb.Tx) (*store.Counts, error) {
-	return readCounts(tx, "counts", "collected", "waiting-in-task", t.row)
+	collected := "collected"
+	if len(t.views) > 0 {
+		collected = "collected-of-views"
+	}
+	return readCounts(tx, "counts", collected, "waiting-in-task", t.row)
 }
 
 // readCounts reads counts by three statements: of tallies, of the ledger, of what waits.
@@ -79,6 +90,9 @@ func (s *Store) Batches(ctx context.Context, task dap.TaskID, n int) (out []stor
 	err = s.view(ctx, "batches", func(tx *pgdb.Tx) error {
 		out = nil
 		t, err := find(tx, reading, task)
+		if err == nil {
+			err = s.spans(tx, t)
+		}
 		if err != nil || n <= 0 {
 			return err
 		}
@@ -153,6 +167,9 @@ func (p *partRow) scan(r pgdb.Row, after ...any) error {
 func (s *Store) BatchState(ctx context.Context, task dap.TaskID, b store.Batch) (state store.BatchState, err error) {
 	err = s.view(ctx, "batch-state", func(tx *pgdb.Tx) error {
 		t, err := live(tx, reading, task)
+		if err == nil {
+			err = s.spans(tx, t)
+		}
 		if err != nil {
 			return err
 		}
@@ -164,6 +181,9 @@ func (s *Store) BatchState(ctx context.Context, task dap.TaskID, b store.Batch) 
 
 func (t *task) stateOf(tx *pgdb.Tx, b store.Batch) (store.BatchState, error) {
 	statement, args := "bucket-state", []any{t.row, min(uint64(b.Start), math.MaxInt64)}
+	if len(t.views) > 0 {
+		statement = "bucket-state-of-views"
+	}
 	if t.mode == dap.LeaderSelected {
 		statement, args = "id-state", []any{t.row, b.ID[:]}
 	}

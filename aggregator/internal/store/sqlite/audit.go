@@ -39,7 +39,10 @@ type auditBatch struct {
 	bucket   int64
 	id       []byte
 	closed   bool
-	covered  bool // by a release
+	row      int64
+	covered  bool         // by a release
+	views    map[int]bool // in which it was released
+	kept     bool         // its sum is, for views that wait
 	verified uint64
 	checksum dap.Checksum
 	share    []byte
@@ -109,6 +112,9 @@ func (a *auditor) rows(tx *database.Tx) error {
 		return err
 	}
 	if err := a.readReleases(tx); err != nil {
+		return err
+	}
+	if err := a.readSums(tx); err != nil {
 		return err
 	}
 	if err := a.readFiles(tx); err != nil {
@@ -222,7 +228,7 @@ func (a *auditor) readBatches(tx *database.Tx) error {
 			return err
 		}
 		b := auditBatch{
-			task: a.s.taskByRow(row), bucket: int64(x.bucket), id: x.batch, closed: x.closed, verified: x.verified,
+			task: a.s.taskByRow(row), row: x.id, bucket: int64(x.bucket), id: x.batch, closed: x.closed, verified: x.verified,
 			checksum: dap.Checksum(x.checksum), share: x.share,
 		}
 		if !x.closed && !b.task.whole(&x) {
@@ -290,8 +296,10 @@ func (a *auditor) readReleases(tx *database.Tx) error {
 		var resource string
 		var sp span
 		var id, checksum, answer, chain, all []byte
-		var count, at, position uint64
-		if err := r.Scan(&row, &kind, &resource, &sp.first, &sp.last, &id, &count, &checksum, &at, &position, &answer, &chain, &all); err != nil {
+		var count, at, position, fresh uint64
+		var view int
+		err := r.Scan(&row, &kind, &resource, &sp.first, &sp.last, &id, &count, &checksum, &at, &position, &answer, &chain, &all, &view, &fresh)
+		if err != nil {
 			return err
 		}
 		t := a.s.taskByRow(row)
@@ -312,13 +320,19 @@ func (a *auditor) readReleases(tx *database.Tx) error {
 		if a.retired[row] {
 			return nil
 		}
-		var covered uint64
+		var covered, first uint64
 		var sum dap.Checksum
 		for _, b := range a.covered(t, sp, id) {
-			if b.covered {
+			if b.views[view] {
 				a.add("%v: released twice", b)
 			}
-			b.covered = true
+			if !b.covered {
+				first += b.verified
+			}
+			if b.views == nil {
+				b.views = make(map[int]bool)
+			}
+			b.covered, b.views[view] = true, true
 			covered += b.verified
 			sum.Merge(b.checksum)
 			if !b.closed {
@@ -327,6 +341,9 @@ func (a *auditor) readReleases(tx *database.Tx) error {
 		}
 		if covered != count {
 			a.add("task %v: resource %s released %d reports, its batches have %d", t.ID, resource, count, covered)
+		}
+		if first != fresh {
+			a.add("task %v: resource %s released %d reports for the first time, its batches have %d such", t.ID, resource, fresh, first)
 		}
 		if sum != dap.Checksum(checksum) {
 			a.add("task %v: resource %s released another set of reports than its batches have", t.ID, resource)
@@ -421,7 +438,7 @@ func (a *auditor) counts(tx *database.Tx) error {
 		for _, b := range a.batches {
 			if b.task == t {
 				verified += b.verified
-				if b.closed {
+				if b.closed && b.covered {
 					collected += b.verified
 				}
 			}
@@ -445,11 +462,49 @@ func (a *auditor) counts(tx *database.Tx) error {
 	return nil
 }
 
+// over says whether the time of a batch's views has ended.
+func (b *auditBatch) over() bool {
+	b.task.mu.RLock()
+	defer b.task.mu.RUnlock()
+	return b.id == nil && b.bucket < b.task.gone
+}
+
+// readSums checks that sums are kept of those batches for which a view waits, and of no
+// other.
+func (a *auditor) readSums(tx *database.Tx) error {
+	at := make(map[int64]*auditBatch)
+	for i := range a.batches {
+		at[a.batches[i].row] = &a.batches[i]
+	}
+	err := tx.Each("audit-sums", nil, func(r database.Row) error {
+		var task, row int64
+		var key uint64
+		err := r.Scan(&task, &row, &key)
+		if b := at[row]; b != nil {
+			b.kept = true
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, b := range at {
+		waits := b.closed && b.covered && b.verified > 0 && len(b.views) < len(b.task.Views) && !b.over() && b.task.closedIn == 0
+		switch {
+		case waits && !b.kept:
+			a.add("%v: its sum is gone, and a view waits for it", b)
+		case b.kept && !waits:
+			a.add("%v: its sum was kept, and no view waits for it", b)
+		}
+	}
+	return nil
+}
+
 // sums checks the batches one by one.
 func (a *auditor) sums() {
 	for i := range a.batches {
 		b := &a.batches[i]
-		if b.closed && !b.covered {
+		if b.closed && !b.covered && !b.over() {
 			a.add("%v: closed without a release", b)
 		}
 		if b.closed && b.share != nil {

@@ -46,6 +46,7 @@ type selected struct {
 	first, last dap.Time
 	fullest     uint64 // see store.Frozen
 	shares      [][]byte
+	views       viewed // of a task with views
 }
 
 func (x *selected) frozen(sel store.Selection) (*store.Frozen, error) {
@@ -99,8 +100,14 @@ func (t *task) gather(tx *database.Tx, sel store.Selection) (x selected, err err
 			return err
 		}
 		x.fullest = max(x.fullest, row.verified)
+		if len(t.Views) > 0 {
+			return x.addViewed(row)
+		}
 		return x.add(row)
 	})
+	if err == nil && len(t.Views) > 0 {
+		err = t.findSums(tx, sp, &x)
+	}
 	return x, err
 }
 
@@ -348,6 +355,11 @@ func (s *Store) Release(ctx context.Context, rel *store.Release) (_ []byte, err 
 	case store.Failed:
 		return nil, r.Problem
 	}
+	if len(t.Views) > 0 {
+		if err := t.openSums(rel.Sums, &x); err != nil {
+			return nil, fmt.Errorf("store: release: %w", err)
+		}
+	}
 	sum, err := x.sum(v)
 	if err != nil {
 		return nil, err
@@ -449,8 +461,12 @@ func (t *task) release(tx *database.Tx, r *resourceRow, rel *store.Release, x se
 	if err != nil {
 		return err
 	}
+	fresh := any(nil)
+	if len(t.Views) > 0 {
+		fresh = x.views.fresh
+	}
 	_, err = tx.Insert("put-release", l.seq, t.row, int(rel.Kind), rel.Resource, first, last, id, x.count, x.checksum[:], rel.Debit,
-		l.position, l.answer[:], l.chain[:], l.total[:])
+		l.position, l.answer[:], l.chain[:], l.total[:], x.views.number, fresh)
 	if err != nil {
 		return err
 	}
@@ -467,6 +483,13 @@ func (t *task) release(tx *database.Tx, r *resourceRow, rel *store.Release, x se
 	if _, err := tx.Exec("drop-hold", r.row); err != nil {
 		return err
 	}
-	_, err = tx.Exec("count-collected", t.row, x.count)
+	collected := x.count
+	if len(t.Views) > 0 {
+		collected = x.views.fresh
+		if err := t.keepSums(tx, &x); err != nil {
+			return err
+		}
+	}
+	_, err = tx.Exec("count-collected", t.row, collected)
 	return err
 }

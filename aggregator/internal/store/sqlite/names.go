@@ -6,7 +6,7 @@ func TransactionNames() []string {
 	return []string{
 		"add-refused", "advance-job", "amend-task", "answers-of-task", "audit", "backup", "batch-state", "batches", "begin-logs",
 		"begun-logs", "claim-jobs", "close-task", "commit-job", "commit-log", "counts", "create-resource", "damages",
-		"data-keys", "delete-resource", "drain", "drop-tombstones", "end-data-key", "fail-resource", "fence", "finish-job",
+		"data-keys", "delete-resource", "drain", "drop-tombstones", "end-data-key", "end-views", "fail-resource", "fence", "finish-job",
 		"forget-damage", "forget-log", "forget-round", "forgo-collection", "freeze", "frozen", "give-up-task", "has-job", "hold-task", "holds", "hurry", "kept", "kept-under",
 		"keys-made", "ledger", "ledger-entry", "leftover", "levels", "live-files", "log-fate", "merge-runs", "move-slices",
 		"note-data-key", "note-keys", "open", "order", "park-job", "pending-resources", "put-task", "quarantine-job",

@@ -88,8 +88,7 @@ func (s *Store) register(tx *database.Tx, p *store.Provision, fresh map[dap.Task
 		t = &task{Task: *p.Task, vdaf: p.Task.VDAF, holds: make(map[int64]hold)}
 		t.VDAF = nil
 		t.Config = bytes.Clone(p.Task.Config)
-		t.row, err = tx.Insert("put-task", t.ID[:], t.Config, int(t.Mode), uint64(t.TimePrecision), t.MinBatch)
-		if err != nil {
+		if err := t.put(tx); err != nil {
 			return false, err
 		}
 		fresh[p.ID] = t

@@ -197,6 +197,9 @@ func (t *task) refuseOverlap(tx *database.Tx, sel store.Selection) error {
 		if err != nil {
 			return err
 		}
+		if len(t.Views) > 0 {
+			return t.refuseView(tx, sp)
+		}
 		if found, err = tx.One("interval-closed", []any{t.row, sp.first, sp.last}, &one); err != nil {
 			return err
 		}

@@ -27,8 +27,7 @@ func (s *Store) closeAll(tx *database.Tx) error {
 			continue
 		}
 		t := &task{Task: *in, holds: make(map[int64]hold)}
-		var err error
-		if t.row, err = tx.Insert("put-task", t.ID[:], t.Config, int(t.Mode), uint64(t.TimePrecision), t.MinBatch); err != nil {
+		if err := t.put(tx); err != nil {
 			return err
 		}
 		s.tasks[t.ID], s.rows[t.row] = t, t
@@ -57,6 +56,9 @@ func (s *Store) closeAll(tx *database.Tx) error {
 			unfinished += reports
 		}
 		if err := reject(tx, t, dap.ReportDropped, unfinished); err != nil {
+			return err
+		}
+		if _, err := tx.Exec("drop-sums", t.row); err != nil { // nothing more is released of it
 			return err
 		}
 		t.closedIn = s.id.record.Epoch

@@ -106,7 +106,7 @@ func (s *Store) Sweep(ctx context.Context, id dap.TaskID, n int) (more bool, err
 			return err
 		}
 		// Rows that name others go before those.
-		for _, statement := range []string{"sweep-spent-rounds", "sweep-resources", "sweep-generations", "sweep-batches"} {
+		for _, statement := range []string{"sweep-spent-rounds", "sweep-resources", "sweep-generations", "sweep-sums", "sweep-batches"} {
 			done, err := tx.Exec(statement, t.row, left)
 			if err != nil {
 				return err

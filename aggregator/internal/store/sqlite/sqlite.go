@@ -155,7 +155,8 @@ type task struct {
 
 	mu     sync.RWMutex   // guards what follows
 	vdaf   vdaf.VDAF      // nil until PutTask in this life of the process
-	closed []span         // time-interval: what was released; disjoint, ascending
+	closed []span         // time-interval: what was released, in whatever view; disjoint, ascending
+	gone   int64          // buckets before it are closed; see [store.Releases].EndViews
 	holds  map[int64]hold // time-interval: by row of the resource
 
 	closedIn uint32      // written in Open; see [store.TaskState]
@@ -201,7 +202,7 @@ func (t *task) stateOf(bucket dap.Time) (state store.BatchState, frozen bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	i, _ := slices.BinarySearchFunc(t.closed, at, compareSpan) // the first that ends at or after it
-	if i < len(t.closed) && t.closed[i].contains(at) {
+	if at < t.gone || i < len(t.closed) && t.closed[i].contains(at) {
 		return store.Closed, false
 	}
 	for _, h := range t.holds {
@@ -215,8 +216,16 @@ func (t *task) stateOf(bucket dap.Time) (state store.BatchState, frozen bool) {
 func (t *task) close(s span) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	i, _ := slices.BinarySearchFunc(t.closed, s.last, compareSpan)
-	t.closed = slices.Insert(t.closed, i, s)
+	// Spans of views are within one another or apart.
+	i, _ := slices.BinarySearchFunc(t.closed, s.first, compareSpan)
+	if i < len(t.closed) && t.closed[i].first <= s.first && s.last <= t.closed[i].last {
+		return
+	}
+	end := i
+	for end < len(t.closed) && t.closed[end].last <= s.last {
+		end++
+	}
+	t.closed = slices.Replace(t.closed, i, end, s)
 }
 
 func (t *task) setHold(resource int64, h hold) {
@@ -324,7 +333,7 @@ func (s *Store) load(tx *database.Tx, key []byte) error {
 		var swept bool
 		var closed uint64
 		var shut, ends int64
-		if err := r.Scan(&t.row, &id, &t.Config, &mode, &precision, &t.MinBatch, &t.retired, &swept, &closed, &shut, &ends); err != nil {
+		if err := r.Scan(&t.row, &id, &t.Config, &mode, &precision, &t.MinBatch, &t.retired, &swept, &closed, &shut, &ends, &t.gone); err != nil {
 			return err
 		}
 		if shut != 0 {
@@ -340,6 +349,9 @@ func (s *Store) load(tx *database.Tx, key []byte) error {
 		return nil
 	})
 	if err != nil {
+		return err
+	}
+	if err := s.readViews(tx); err != nil {
 		return err
 	}
 	if err := s.checkBatches(tx); err != nil {
@@ -465,12 +477,13 @@ func checkTask(in *store.Task) error {
 	if in == nil || in.Mode != dap.TimeInterval && in.Mode != dap.LeaderSelected {
 		return errors.New("no task, or of an unknown batch mode")
 	}
-	return nil
+	return store.CheckViews(in)
 }
 
 // same says whether a task that is there is provisioned with the same configuration.
 func (t *task) same(in *store.Task) error {
-	if !bytes.Equal(t.Config, in.Config) || t.Mode != in.Mode || t.TimePrecision != in.TimePrecision || t.MinBatch != in.MinBatch {
+	if !bytes.Equal(t.Config, in.Config) || t.Mode != in.Mode || t.TimePrecision != in.TimePrecision || t.MinBatch != in.MinBatch ||
+		!slices.Equal(t.Views, in.Views) {
 		return fmt.Errorf("%w: task provisioned with another configuration", store.ErrDifferent)
 	}
 	return nil
@@ -497,10 +510,7 @@ func (s *Store) PutTask(ctx context.Context, in *store.Task) error {
 	}
 	t := &task{Task: *in, vdaf: in.VDAF, holds: make(map[int64]hold)}
 	t.Config, t.VDAF = bytes.Clone(in.Config), nil
-	err := s.update(ctx, "put-task", func(tx *database.Tx) (err error) {
-		t.row, err = tx.Insert("put-task", t.ID[:], t.Config, int(t.Mode), uint64(t.TimePrecision), t.MinBatch)
-		return err
-	})
+	err := s.update(ctx, "put-task", func(tx *database.Tx) error { return t.put(tx) })
 	if err != nil {
 		return err
 	}

@@ -72,6 +72,16 @@ func (h *harness) Noise(t *testing.T) (n int) {
 	return n
 }
 
+// Sums counts what lies under the data key of the suite, where nothing else does.
+func (h *harness) Sums(t *testing.T) int {
+	t.Helper()
+	n, err := h.open.KeptUnder(context.Background(), 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(n)
+}
+
 func (h *harness) Open(t *testing.T) store.Engine {
 	t.Helper()
 	o := options(h.mem, h.fail)

@@ -46,6 +46,8 @@ type Harness interface {
 	MarkDamage() []string
 	// Noise is how many releases have noise that is kept: where it lies, not what names it.
 	Noise(t *testing.T) int
+	// Sums is how many closed batches have a sum that is kept.
+	Sums(t *testing.T) int
 }
 
 // Run runs the suite; each test gets a harness of its own. Every test runs at one handle,

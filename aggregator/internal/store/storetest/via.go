@@ -338,6 +338,10 @@ func (v *via) AggregatedIDs(ctx context.Context, task dap.TaskID, low, high dap.
 	return one(v, "AggregatedIDs", func(e store.Engine) ([]dap.ReportID, error) { return e.AggregatedIDs(ctx, task, low, high, n) })
 }
 
+func (v *via) EndViews(ctx context.Context, task dap.TaskID, before dap.Time) error {
+	return v.do("EndViews", func(e store.Engine) error { return e.EndViews(ctx, task, before) })
+}
+
 func (v *via) Mend(ctx context.Context, task dap.TaskID, sum [32]byte, ids []dap.ReportID) error {
 	return v.do("Mend", func(e store.Engine) error { return e.Mend(ctx, task, sum, ids) })
 }

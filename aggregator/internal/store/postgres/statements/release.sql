@@ -12,7 +12,7 @@ SELECT coalesce(first, 0), coalesce(last, 0), batch_id, count, answer, chain FRO
 
 -- name: releases-after
 SELECT seq, coalesce(first, 0), coalesce(last, 0), batch_id, count, checksum FROM release
-WHERE task = $1 AND seq > $2 AND view = 0 ORDER BY seq LIMIT $3
+WHERE task = $1 AND seq > $2 ORDER BY seq LIMIT $3
 
 -- name: frozen
 SELECT selection, count, checksum FROM hold WHERE task = $1 AND count IS NOT NULL ORDER BY resource

@@ -12,7 +12,7 @@ WHERE (SELECT retired FROM task WHERE id = batch.task) IS NULL ORDER BY task, bu
 SELECT task, resource_id, response, answer_sum FROM resource WHERE answer_sum IS NOT NULL ORDER BY id
 
 -- name: audit-releases
-SELECT task, kind, resource_id, first, last, batch_id, count, checksum, seq, position, answer, chain, total FROM release ORDER BY seq
+SELECT task, kind, resource_id, first, last, batch_id, count, checksum, seq, position, answer, chain, total, view, coalesce(fresh, count) FROM release ORDER BY seq
 
 -- name: audit-runs
 SELECT task, coalesce(round, -1), low, high, name, ids, size, sum, digest FROM run ORDER BY task, round, id
@@ -36,7 +36,8 @@ SELECT task, resource_id FROM resource WHERE state = 1 AND kind IN (2, 3) AND NO
 -- name: audit-holds
 SELECT hold.task, resource.resource_id FROM hold JOIN resource ON hold.resource = resource.id
 WHERE resource.state <> 0 OR resource.kind <> 2 OR EXISTS (
-  SELECT 1 FROM release WHERE release.task = hold.task AND release.first <= hold.last AND release.last >= hold.first)
+  SELECT 1 FROM release WHERE release.task = hold.task AND release.first <= hold.last AND release.last >= hold.first
+    AND (release.last - release.first = hold.last - hold.first OR NOT EXISTS (SELECT 1 FROM task_view WHERE task_view.task = hold.task)))
   OR EXISTS (SELECT 1 FROM batch WHERE batch.id = hold.batch AND closed = 1)
 
 -- name: audit-lost-jobs
@@ -45,6 +46,7 @@ SELECT job.task, job.id FROM job JOIN batch ON job.batch = batch.id WHERE job.st
 -- name: audit-lost-slices
 SELECT task, bucket FROM slice WHERE EXISTS (
   SELECT 1 FROM release WHERE release.task = slice.task AND release.first <= bucket AND release.last >= bucket)
+  OR job IS NULL AND bucket < (SELECT over FROM task WHERE id = slice.task)
 
 -- name: audit-frozen
 SELECT hold.task, resource.resource_id FROM hold JOIN resource ON hold.resource = resource.id

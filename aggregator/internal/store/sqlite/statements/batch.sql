@@ -33,7 +33,8 @@ ORDER BY id LIMIT 1
 UPDATE batch SET closed = 1, share = NULL, sum = NULL WHERE id = ?1
 
 -- name: interval-closed
-SELECT 1 FROM release WHERE task = ?1 AND first <= ?3 AND last >= ?2 LIMIT 1
+SELECT 1 FROM release WHERE task = ?1 AND first <= ?3 AND last >= ?2
+UNION ALL SELECT 1 FROM task WHERE id = ?1 AND over > ?2 LIMIT 1
 
 -- name: id-closed
 SELECT 1 FROM release WHERE task = ?1 AND batch_id = ?2
@@ -46,8 +47,8 @@ SELECT count IS NOT NULL FROM hold WHERE task = ?1 AND first <= ?3 AND last >= ?
 ORDER BY 1 DESC LIMIT 1
 
 -- name: put-release
-INSERT INTO release (seq, task, kind, resource_id, first, last, batch_id, count, checksum, debit, position, answer, chain, total)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
+INSERT INTO release (seq, task, kind, resource_id, first, last, batch_id, count, checksum, debit, position, answer, chain, total, view, fresh)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
 
 -- name: last-release
 SELECT seq, total FROM release ORDER BY seq DESC LIMIT 1

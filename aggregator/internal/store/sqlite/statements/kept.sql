@@ -18,7 +18,7 @@ SELECT (SELECT count(*) FROM kept JOIN resource ON kept.resource = resource.id W
   (SELECT count(*) FROM reseal WHERE task = ?1)
 
 -- name: kept-under
-SELECT count(*) FROM kept WHERE data_key = ?1
+SELECT (SELECT count(*) FROM kept WHERE data_key = ?1) + (SELECT count(*) FROM bucket_sum WHERE data_key = ?1)
 
 -- name: data-key-set
 SELECT id FROM data_key_set

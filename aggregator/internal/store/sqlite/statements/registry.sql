@@ -48,4 +48,4 @@ SELECT task, sum, made FROM registration WHERE made IS NOT NULL
 
 -- name: stored-bytes
 SELECT (SELECT coalesce(sum(size), 0) FROM slice) + (SELECT coalesce(sum(size), 0) FROM run) + (SELECT coalesce(sum(size), 0) FROM noise)
-  + (SELECT coalesce(sum(length(share)), 0) FROM batch WHERE closed = 0)
+  + (SELECT coalesce(sum(length(share)), 0) FROM batch WHERE closed = 0) + (SELECT coalesce(sum(length(box)), 0) FROM bucket_sum)

@@ -29,7 +29,7 @@ DELETE FROM generation WHERE (task, kind, digest) IN (SELECT task, kind, digest 
 DELETE FROM batch WHERE id IN (SELECT id FROM batch WHERE task = ?1 LIMIT ?2)
 
 -- name: audit-retired
-SELECT id, retired, swept, collected, (SELECT coalesce(sum(count), 0) FROM release WHERE release.task = task.id),
+SELECT id, retired, swept, collected, (SELECT coalesce(sum(coalesce(fresh, count)), 0) FROM release WHERE release.task = task.id),
   EXISTS (SELECT 1 FROM slice WHERE slice.task = task.id) OR EXISTS (SELECT 1 FROM job WHERE job.task = task.id) OR EXISTS (SELECT 1 FROM run WHERE run.task = task.id)
     OR EXISTS (SELECT 1 FROM noise WHERE noise.task = task.id)
     OR EXISTS (SELECT 1 FROM resource WHERE resource.task = task.id) OR EXISTS (SELECT 1 FROM batch WHERE batch.task = task.id)

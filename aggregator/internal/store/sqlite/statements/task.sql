@@ -20,7 +20,7 @@ UPDATE identity SET keys = 1
 INSERT INTO task (task_id, config, mode, time_precision, min_batch) VALUES (?1, ?2, ?3, ?4, ?5)
 
 -- name: tasks
-SELECT id, task_id, config, mode, time_precision, min_batch, retired IS NOT NULL, swept, closed_in, coalesce(closed, 0), coalesce(ends, 0)
+SELECT id, task_id, config, mode, time_precision, min_batch, retired IS NOT NULL, swept, closed_in, coalesce(closed, 0), coalesce(ends, 0), over
 FROM task LEFT JOIN registration ON registration.task = task.id ORDER BY id
 
 -- name: count-acknowledged
