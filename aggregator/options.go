@@ -160,6 +160,9 @@ func (t *Task) Validate(role dap.Role) error {
 		if err := t.Calendar.Validate(cfg); err != nil {
 			return fmt.Errorf("aggregator: task: calendar: %w", err)
 		}
+		if t.Calendar.Views != nil && (t.Series != nil || t.Rate != nil) {
+			return errors.New("aggregator: task: views of rounds whose noise is correlated, or in which devices toss coins")
+		}
 		if t.Series != nil && t.Series.Units != t.Calendar.Units {
 			return fmt.Errorf("aggregator: task: noise: a round of %d units, where the calendar's has %d", t.Series.Units, t.Calendar.Units)
 		}

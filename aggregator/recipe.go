@@ -53,11 +53,30 @@ func TaskOf(c *recipe.Checked, s Secrets) (t Task, err error) {
 		return t, fmt.Errorf("aggregator: recipe: %w", err)
 	}
 	t.Calendar = &Calendar{Units: r.BatchUnits(), Alone: r.Alone(), Grace: r.Grace()}
+	if t.Calendar.Views, err = viewsOf(r); err != nil {
+		return t, fmt.Errorf("aggregator: recipe: %w", err)
+	}
 	t.Rate = RateOf(r)
 	if t.Credentials, err = CredentialsOf(r); err != nil {
 		return t, fmt.Errorf("aggregator: recipe: %w", err)
 	}
 	return t, nil
+}
+
+// viewsOf are a recipe's wider views; nil where it has none.
+func viewsOf(r *recipe.Recipe) (*Views, error) {
+	if r.Views == nil {
+		return nil, nil
+	}
+	v := &Views{Keep: uint64(r.Views.Keep)}
+	for _, g := range r.Granularities()[1:] {
+		sampler, err := g.Noise.Sampler()
+		if err != nil {
+			return nil, fmt.Errorf("noise of the view %s: %w", g.Name, err)
+		}
+		v.Wider = append(v.Wider, View{Rounds: uint64(g.Rounds), Noise: sampler})
+	}
+	return v, nil
 }
 
 // ofRecipe says whether a configuration is that of a recipe's task, by the length of its

@@ -63,7 +63,7 @@ func (h *Helper) postShare(r *edge.Request) error {
 	}
 	deferred := h.opt.Deferred == Always
 	res, made, err := h.store.Create(r.Context(), store.KindShare, r.Task.ID, r.ChosenID(), body, deferred, &sel, h.steady.Now())
-	if errors.Is(err, store.ErrOverlap) {
+	if errors.Is(err, store.ErrOverlap) || errors.Is(err, store.ErrOver) {
 		return refusal(err)
 	}
 	if err != nil {
@@ -179,11 +179,16 @@ func (h *Helper) release(ctx context.Context, res *store.Resource, t *task.Task,
 func refusal(err error) *edge.Error {
 	var order *correlated.OrderError
 	var gone *datakey.GoneError
+	var over *release.Over
 	switch {
 	case errors.As(err, &gone) && !gone.Lost:
 		return edge.Refuse(dap.ProblemBatchInvalid, gone.Error())
 	case errors.Is(err, store.ErrOverlap):
 		return edge.Refuse(dap.ProblemBatchOverlap, "the batch overlaps one that was collected")
+	case errors.As(err, &over):
+		return edge.Refuse(dap.ProblemBatchInvalid, over.Error())
+	case errors.Is(err, store.ErrOver):
+		return edge.Refuse(dap.ProblemBatchInvalid, "the time in which views of this batch are released is over")
 	case errors.Is(err, store.ErrTooSmall):
 		return edge.Refuse(dap.ProblemInvalidBatchSize, "the batch is below the minimum size")
 	case errors.As(err, &order):

@@ -16,6 +16,9 @@ import (
 // closedDetail says why a task is refused that a restore closed.
 const closedDetail = "the server of this task was restored from a backup and takes and releases nothing more of it; its recipe is published again under another id"
 
+// overDetail says why a view is refused that nobody asked for in time.
+const overDetail = "the time in which views of this batch are released is over"
+
 // remembers refuses a collector that has seen a release which this store has not made: it
 // was put back, and what it would release now may have been released before.
 func (l *Leader) remembers(r *edge.Request) error {
@@ -72,6 +75,9 @@ func (l *Leader) postCollection(r *edge.Request) error {
 	res, _, err := l.store.Create(r.Context(), store.KindCollection, r.Task.ID, r.ChosenID(), body, true, sel, l.opt.Clock.Now())
 	if errors.Is(err, store.ErrOverlap) {
 		return edge.Refuse(dap.ProblemBatchOverlap, "the interval overlaps a batch that was collected")
+	}
+	if errors.Is(err, store.ErrOver) {
+		return edge.Refuse(dap.ProblemBatchInvalid, overDetail)
 	}
 	if errors.Is(err, store.ErrFull) { // which one that is answered or deleted changes
 		return edge.Overloaded(http.StatusTooManyRequests)

@@ -261,11 +261,14 @@ func (l *Leader) notYet(ctx context.Context, t *task.Task, res *store.Resource, 
 	}
 	n.due = time.Time{}
 	var early *release.Early
+	var over *release.Over
 	switch {
 	case errors.As(err, &early):
 		n.why, n.due = early.Error(), early.At
 	case err != nil:
 		return false, false, err
+	case res.Frozen == nil && errors.As(release.Overdue(t, store.Selection{Interval: asked.Query.Interval}, now, l.opt.Limits.ClockSkew), &over):
+		return false, true, l.fail(ctx, t, res, dap.ProblemBatchInvalid, over.Error())
 	case t.Calendar != nil && t.Mode() == dap.TimeInterval && now.Before(l.begun.Add(t.Calendar.Grace)):
 		n.due = l.begun.Add(t.Calendar.Grace)
 		n.why = "this leader was away until lately, and reports that a gateway kept for it come until " + n.due.UTC().Format(time.RFC3339)
@@ -369,6 +372,8 @@ func (l *Leader) freeze(ctx context.Context, t *task.Task, res *store.Resource, 
 		return nil, false, nil
 	case errors.Is(err, store.ErrOverlap):
 		return nil, true, l.fail(ctx, t, res, dap.ProblemBatchOverlap, "the batch was collected meanwhile")
+	case errors.Is(err, store.ErrOver):
+		return nil, true, l.fail(ctx, t, res, dap.ProblemBatchInvalid, overDetail)
 	case err != nil:
 		return nil, false, err
 	}

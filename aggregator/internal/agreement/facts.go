@@ -90,8 +90,12 @@ func Of(t *task.Task, k Key) (*Facts, error) {
 		Wire: t.Dialect.Version.Number(), Framing: t.Dialect.Framing,
 	}
 	if c := t.Calendar; c != nil {
-		f.Calendar = k.digest("calendar", fmt.Appendf(nil, "%d %t %d", c.Units, c.Alone, c.Grace))
-		f.Noise = k.digest("noise", []byte(release.Mechanism(t)))
+		calendar := fmt.Appendf(nil, "%d %t %d", c.Units, c.Alone, c.Grace)
+		if c.Views != nil {
+			calendar = fmt.Appendf(calendar, " views %v keep %d", c.Spans(), c.Views.Keep)
+		}
+		f.Calendar = k.digest("calendar", calendar)
+		f.Noise = k.digest("noise", []byte(release.Mechanisms(t)))
 	}
 	for id, key := range t.Keys {
 		f.Keys = append(f.Keys, VerifyKey{id, k.digest("verification key", []byte{id}, key[:])})

@@ -166,6 +166,9 @@ func (p *Party) Retire(ctx context.Context) (more bool, err error) {
 	p.retiring.Lock()
 	defer p.retiring.Unlock()
 	now, r := p.Steady.Now(), &p.retired
+	if err := p.endViews(ctx, now); err != nil {
+		return false, err
+	}
 	if age := now.Sub(r.at); r.tasks == p.Tasks.Len() && age >= 0 && age < retire.Every && (r.next.IsZero() || now.Before(r.next)) {
 		return false, nil
 	}
@@ -174,6 +177,35 @@ func (p *Party) Retire(ctx context.Context) (more bool, err error) {
 		r.tasks = -1
 	}
 	return more, err
+}
+
+// endViews destroys, every minute, what views are drawn from whose time is over. A collection
+// that is under way is waited for.
+func (p *Party) endViews(ctx context.Context, now time.Time) error {
+	if age := now.Sub(p.viewed); age >= 0 && age < retire.Every {
+		return nil
+	}
+	list, err := p.Store.Viewed(ctx)
+	if err != nil {
+		return err
+	}
+	for _, id := range list {
+		t := p.Tasks.Get(id)
+		if t == nil {
+			continue // it is not provisioned any more, and nothing of it is released
+		}
+		ended := t.Ended(now, p.opt.Limits.ClockSkew)
+		if ended == 0 {
+			continue
+		}
+		if err := p.Store.EndViews(ctx, id, ended); errors.Is(err, store.ErrBusy) || errors.Is(err, store.ErrNotFound) {
+			continue
+		} else if err != nil {
+			return err
+		}
+	}
+	p.viewed = now
+	return nil
 }
 
 // pass is what the last look at all tasks for those that end has found.

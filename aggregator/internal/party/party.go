@@ -94,7 +94,8 @@ type Party struct {
 	givenUp  func(*task.Task)
 	adding   sync.Mutex // one Add at a time
 
-	retiring sync.Mutex // guards retired
+	retiring sync.Mutex // guards retired and viewed
+	viewed   time.Time  // of the last look at views whose time is over
 	retired  pass
 
 	forgetting sync.Mutex // guards forgot

@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/datakey"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/task"
@@ -99,10 +100,26 @@ func Allowed(t *task.Task, sel store.Selection, now time.Time, skew time.Duratio
 	return nil
 }
 
+// Over is a batch whose views' time has ended: what it would be drawn from is destroyed, or
+// about to be.
+type Over struct{ Before dap.Time }
+
+func (e *Over) Error() string {
+	return fmt.Sprintf("the time in which views of this batch are released is over, as it is of all before unit %d", e.Before)
+}
+
+// Overdue is nil, or *[Over] if the time of a batch's views has ended.
+func Overdue(t *task.Task, sel store.Selection, now time.Time, skew time.Duration) error {
+	if ended := t.Ended(now, skew); t.Mode() == dap.TimeInterval && sel.Interval.Start < ended {
+		return &Over{ended}
+	}
+	return nil
+}
+
 // Once draws noise, and closes the batch with the answer in one transaction; a resource
 // that was answered before gets the same bytes again and nothing is drawn. Errors are the
 // store's: ErrMismatch, ErrTooSmall and ErrOverlap mean that nothing was closed, and so
-// do [Allowed]'s, [*Held], [*Uncounted], [*datakey.GoneError], [*datakey.AheadError] and,
+// do [Allowed]'s, [*Over] (of a share: what a leader has frozen it may finish), [*Held], [*Uncounted], [*datakey.GoneError], [*datakey.AheadError] and,
 // where noise is correlated, a [*correlated.OrderError].
 //
 // Step 12 of one report: from a batch that no commit can enter any more, to a noised
@@ -110,6 +127,11 @@ func Allowed(t *task.Task, sel store.Selection, now time.Time, skew time.Duratio
 func Once(ctx context.Context, s store.Releases, r *Request) ([]byte, error) {
 	if err := Allowed(r.Task, r.Selection, r.Now, r.Skew); err != nil {
 		return nil, err
+	}
+	if r.Kind == store.KindShare {
+		if err := Overdue(r.Task, r.Selection, r.Now, r.Skew); err != nil {
+			return nil, err
+		}
 	}
 	vouched, err := r.Rates.Vouched(ctx, r.Task, r.Selection)
 	if err != nil {
@@ -129,7 +151,7 @@ func Once(ctx context.Context, s store.Releases, r *Request) ([]byte, error) {
 	response, err := s.Release(ctx, &store.Release{
 		Resource: r.Resource, Task: r.Task.ID, Kind: r.Kind,
 		Selection: r.Selection, Count: r.Count, Checksum: r.Checksum,
-		Debit: Mechanism(r.Task), Series: Series(r.Task),
+		Debit: Mechanism(r.Task, r.Selection), Series: Series(r.Task), Sums: sums{r.Keys, r.Task},
 		Draw: func(sum *vdaf.AggShare, frozen store.Frozen) (_ []int64, err error) {
 			var held *Held
 			if rate, held = Compare(r.Task, &frozen, vouched); held != nil {
@@ -183,7 +205,11 @@ func sample(key *datakey.Key, t *task.Task, sum *vdaf.AggShare, f *store.Frozen,
 	what := binary.BigEndian.AppendUint64(nil, uint64(f.Span.Start))
 	what = binary.BigEndian.AppendUint64(what, uint64(f.Span.Duration))
 	what = binary.BigEndian.AppendUint64(what, f.Count)
-	noise.Sample(t.Noise, draw, t.ID[:], []byte(Mechanism(t)), what, share)
+	sampler := t.Noise
+	if v, ok := t.Calendar.View(f.Selection.Interval); ok && v.Rounds > 1 {
+		sampler = v.Noise
+	}
+	noise.Sample(sampler, draw, t.ID[:], []byte(Mechanism(t, f.Selection)), what, share)
 }
 
 // seal seals a noised share to the collector.
@@ -196,9 +222,57 @@ func seal(t *task.Task, role dap.Role, asked, share []byte) (dap.HpkeCiphertext,
 	return dap.HpkeCiphertext{ConfigID: t.CollectorID, Enc: enc, Payload: payload}, nil
 }
 
-// Mechanism names the noise of a task's releases and its parameters, exactly, for the
-// ledger.
-func Mechanism(t *task.Task) string {
+// sums seals what is kept of buckets for their views under the data key of their time.
+type sums struct {
+	keys *datakey.Set
+	task *task.Task
+}
+
+// SealSum implements [store.Sums].
+func (s sums) SealSum(bucket dap.Time, aad, sum []byte) (uint64, []byte, error) {
+	at, err := s.task.Precision().Begin(bucket)
+	if err != nil {
+		return 0, nil, err
+	}
+	key, err := s.keys.Held(at)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer key.Wipe()
+	return key.Serial, key.Seal(aad, sum), nil
+}
+
+// OpenSum implements [store.Sums].
+func (s sums) OpenSum(serial uint64, aad, box []byte) ([]byte, error) {
+	key, err := s.keys.By(serial)
+	if err != nil {
+		return nil, err
+	}
+	defer key.Wipe()
+	return key.Open(aad, box)
+}
+
+// Mechanisms names the noise of all of a task's releases, exactly.
+func Mechanisms(t *task.Task) string {
+	d := Mechanism(t, store.Selection{})
+	if c := t.Calendar; c != nil && c.Views != nil {
+		for _, v := range c.Views.Wider {
+			d += "; " + wide(v)
+		}
+	}
+	return d
+}
+
+// wide names the noise of a wider view.
+func wide(v aggregator.View) string {
+	return fmt.Sprintf("%s, in a view of %d rounds", Describe(v.Noise), v.Rounds)
+}
+
+// Mechanism names the noise of a release and its parameters, exactly, for the ledger.
+func Mechanism(t *task.Task, sel store.Selection) string {
+	if v, ok := t.Calendar.View(sel.Interval); ok && v.Rounds > 1 {
+		return wide(v)
+	}
 	d := Describe(t.Noise)
 	if s := t.Series; s != nil {
 		d += fmt.Sprintf(" in units of 2^-%d; correlated over releases, c = %v, separation %d", s.Strategy.Bits(), s.Strategy.Coefficients(), s.Separation)

@@ -44,7 +44,7 @@ func TestDescribe(t *testing.T) {
 	}
 	series := &task.Task{Noise: g, Series: &aggregator.Series{Series: correlated.Series{Strategy: s, Separation: 7, Rounds: 9}, Units: 1}}
 	const want = "discrete gaussian, sigma^2 = 25/2 in units of 2^-3; correlated over releases, c = [4 -2], separation 7"
-	if got := Mechanism(series); got != want {
+	if got := Mechanism(series, store.Selection{}); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -114,6 +114,16 @@ func TestNoiseInputs(t *testing.T) {
 			t.Errorf("the noise does not depend on the %s", what)
 		}
 		seen[fmt.Sprint(got)] = true
+	}
+	// A week in which one day has reports has its sum, and noise of its own.
+	a.Calendar = &aggregator.Calendar{Units: 1, Alone: true, Views: &aggregator.Views{Wider: []aggregator.View{{Rounds: 7, Noise: wide}}, Keep: 1}}
+	day, week := frozen, frozen
+	day.Selection.Interval, week.Selection.Interval = dap.Interval{Start: 7, Duration: 1}, dap.Interval{Start: 7, Duration: 7}
+	if !slices.Equal(draw(key, a, of(1), day), want) {
+		t.Error("the noise of a round depends on whether there are views")
+	}
+	if slices.Equal(draw(key, a, of(1), week), want) {
+		t.Error("two views of one sum have one draw of noise")
 	}
 }
 

@@ -131,6 +131,8 @@ type Releases interface {
 	// takes a report or is released any more, and their sums are destroyed. ErrBusy while a
 	// collection holds one of them, and nothing has changed then. Again is harmless.
 	EndViews(ctx context.Context, task dap.TaskID, before dap.Time) error
+	// Viewed are the tasks with views that are not retired.
+	Viewed(ctx context.Context) ([]dap.TaskID, error)
 	// Ledger says how far the releases of a task are. It outlives the task's retirement.
 	Ledger(ctx context.Context, task dap.TaskID) (Ledger, error)
 	// LedgerAt is what Ledger said of the chain after a number of releases of a task, or

@@ -31,3 +31,17 @@ func (t *Task) Due(batch dap.Interval, skew time.Duration) time.Time {
 	// not their sum, which may be more than a duration holds
 	return at.Add(t.Calendar.Grace).Add(skew)
 }
+
+// Ended is the first unit of which views are released at a time, by the calendar's grace and
+// the clock skew that reports are allowed: 0 for tasks without views. What is before it is
+// over.
+func (t *Task) Ended(now time.Time, skew time.Duration) dap.Time {
+	if t.Calendar == nil || t.Calendar.Views == nil {
+		return 0
+	}
+	unit, err := t.Precision().At(now.Add(-skew).Add(-t.Calendar.Grace))
+	if err != nil {
+		return 0
+	}
+	return t.Calendar.Ended(unit)
+}

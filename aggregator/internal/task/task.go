@@ -189,7 +189,7 @@ func (t *Task) TooOld(at dap.Time, now time.Time, age time.Duration) bool {
 func (t *Task) Stored(skew time.Duration) *store.Task {
 	return &store.Task{
 		ID: t.ID, Config: t.Config.Bytes(), Mode: t.Mode(), TimePrecision: t.Precision(),
-		MinBatch: t.Config.MinBatchSize, VDAF: t.VDAF, End: t.End(skew),
+		MinBatch: t.Config.MinBatchSize, VDAF: t.VDAF, End: t.End(skew), Views: t.Calendar.Spans(),
 	}
 }
 

@@ -257,3 +257,22 @@ func (s *Store) EndViews(ctx context.Context, id dap.TaskID, before dap.Time) er
 		return err
 	})
 }
+
+// Viewed implements [store.Releases].
+func (s *Store) Viewed(ctx context.Context) (ids []dap.TaskID, err error) {
+	err = s.view(ctx, "viewed", func(tx *pgdb.Tx) error {
+		ids = nil
+		if version, err := tx.Version(); err != nil || version.Number < viewsSince {
+			return err
+		}
+		return tx.Each("viewed-tasks", nil, func(r pgdb.Row) error {
+			var id []byte
+			if err := r.Scan(&id); err != nil {
+				return err
+			}
+			ids = append(ids, dap.TaskID(id))
+			return nil
+		})
+	})
+	return ids, err
+}

@@ -1,11 +1,13 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/dap"
@@ -253,4 +255,17 @@ func (s *Store) EndViews(ctx context.Context, id dap.TaskID, before dap.Time) er
 	defer t.mu.Unlock()
 	t.gone = end
 	return nil
+}
+
+// Viewed implements [store.Releases].
+func (s *Store) Viewed(context.Context) (ids []dap.TaskID, err error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for id, t := range s.tasks {
+		if len(t.Views) > 0 && !t.isRetired() {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b dap.TaskID) int { return bytes.Compare(a[:], b[:]) })
+	return ids, nil
 }

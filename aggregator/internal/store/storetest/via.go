@@ -342,6 +342,10 @@ func (v *via) EndViews(ctx context.Context, task dap.TaskID, before dap.Time) er
 	return v.do("EndViews", func(e store.Engine) error { return e.EndViews(ctx, task, before) })
 }
 
+func (v *via) Viewed(ctx context.Context) ([]dap.TaskID, error) {
+	return one(v, "Viewed", func(e store.Engine) ([]dap.TaskID, error) { return e.Viewed(ctx) })
+}
+
 func (v *via) Mend(ctx context.Context, task dap.TaskID, sum [32]byte, ids []dap.ReportID) error {
 	return v.do("Mend", func(e store.Engine) error { return e.Mend(ctx, task, sum, ids) })
 }

@@ -260,6 +260,9 @@ func testViewsRetire(t *testing.T, h Harness) {
 	w.kept(0)
 	w.CountsAre(task, store.Counts{Acknowledged: 18, Aggregated: 18, Collected: 12})
 	w.is(w.Store.EndViews(ctx, task.ID, week+14), store.ErrNotFound)
+	if list, err := w.Store.Viewed(ctx); err != nil || len(list) != 0 {
+		t.Errorf("%v have views, %v", list, err)
+	}
 }
 
 // testViewsAreOfTheTask: a task has the views that it came with, and none that make no sense.
@@ -267,6 +270,9 @@ func testViewsAreOfTheTask(t *testing.T, h Harness) {
 	ctx := context.Background()
 	w, task := viewing(t, h)
 	w.Reopen(t)
+	if list, err := w.Store.Viewed(ctx); err != nil || len(list) != 1 || list[0] != task.ID {
+		t.Errorf("%v have views, %v", list, err)
+	}
 	for _, views := range [][]uint64{nil, {1, 7}, {1, 7, 28}} {
 		other := *task
 		other.Views = views

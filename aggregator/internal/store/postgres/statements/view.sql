@@ -70,3 +70,6 @@ SELECT coalesce(sum(coalesce(fresh, count)), 0)::bigint FROM release
 -- name: audit-released-in-views
 SELECT kind, resource_id, coalesce(first, 0), coalesce(last, 0), batch_id, count, checksum, view, coalesce(fresh, count) FROM release
 WHERE task = $1 ORDER BY seq
+
+-- name: viewed-tasks
+SELECT task_id FROM task WHERE retired IS NULL AND EXISTS (SELECT 1 FROM task_view WHERE task_view.task = task.id) ORDER BY task_id
