@@ -20,7 +20,9 @@ import (
 // before.
 func viewed(t *testing.T, s setup) (p *pair, start dap.Time) {
 	t.Helper()
-	wider := func(s noise.Sampler) []aggregator.View { return []aggregator.View{{Rounds: 3, Noise: s}, {Rounds: 6, Noise: s}} }
+	wider := func(s noise.Sampler) []aggregator.View {
+		return []aggregator.View{{Rounds: 3, Noise: s}, {Rounds: 6, Noise: s}}
+	}
 	if s.noise == nil {
 		s.noise = noise.Zero{}
 	}

@@ -25,6 +25,9 @@ type Result struct {
 	// precision. From and To are the ends of the rounds that it touches.
 	Interval dap.Interval
 	From, To time.Time
+	// View is the name of the view that the batch is of; empty where the recipe has none. From
+	// and To are then the ends of its span.
+	View string
 	// Raw is the sum that the servers released, noise included: one integer for each
 	// aggregate of the query; or what an analyzer made of the answers of a round.
 	Raw []int64
@@ -108,7 +111,7 @@ func (c *Collector) open(q dap.Query, request, response []byte) (*Result, error)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrAnswer, err)
 	}
-	return c.result(&resp, raw)
+	return c.result(q, &resp, raw)
 }
 
 // checkBatch refuses an answer that the recipe or the query does not allow.
@@ -133,22 +136,36 @@ func (c *Collector) checkBatch(q dap.Query, resp *dap.CollectionJobResp) error {
 	return nil
 }
 
-func (c *Collector) result(resp *dap.CollectionJobResp, raw []int64) (*Result, error) {
+func (c *Collector) result(q dap.Query, resp *dap.CollectionJobResp, raw []int64) (*Result, error) {
 	end, _ := resp.Interval.End()
-	from, err1 := c.recipe.TimePrecision.Begin(c.recipe.ReportTime(resp.Interval.Start))
-	to, err2 := c.recipe.TimePrecision.Begin(c.recipe.ReportTime(end-1) + dap.Time(c.recipe.BatchUnits()))
+	first, last := c.recipe.ReportTime(resp.Interval.Start), c.recipe.ReportTime(end-1)+dap.Time(c.recipe.BatchUnits())
+	view, viewed := c.recipe.ViewOf(q.Interval)
+	if viewed {
+		first = q.Interval.Start
+		last, _ = q.Interval.End()
+	}
+	from, err1 := c.recipe.TimePrecision.Begin(first)
+	to, err2 := c.recipe.TimePrecision.Begin(last)
 	if err1 != nil || err2 != nil {
 		return nil, fmt.Errorf("%w: the batch's interval is beyond the calendar", ErrAnswer)
 	}
 	r := &Result{
-		RecipeID: c.id, TaskID: c.taskID, ReportCount: resp.ReportCount, Interval: resp.Interval, From: from, To: to, Raw: raw,
+		RecipeID: c.id, TaskID: c.taskID, ReportCount: resp.ReportCount, Interval: resp.Interval, From: from, To: to, Raw: raw, View: view.Name,
 	}
 	return r, r.fill(c.checked)
 }
 
+// Of is the recipe as estimates from the batch need it: with the noise of its view.
+func (r *Result) Of(of *recipe.Recipe) *recipe.Recipe {
+	if g, err := of.View(r.View); err == nil {
+		return of.InView(g)
+	}
+	return of
+}
+
 // fill works out what the sums of a batch say.
 func (r *Result) fill(checked *recipe.Checked) error {
-	of := checked.Recipe()
+	of := r.Of(checked.Recipe())
 	r.Labels, r.Guarantee = of.Labels, checked.Guarantee()
 	if _, ok := of.Randomizer.(recipe.GroupRandomizer); ok {
 		return r.bySums(of)
@@ -282,6 +299,7 @@ func (r *Result) MarshalJSON() ([]byte, error) {
 		Interval       [2]uint64            `json:"interval_units"`
 		From           time.Time            `json:"from"`
 		To             time.Time            `json:"to"`
+		View           string               `json:"view,omitempty"`
 		Labels         []string             `json:"buckets,omitempty"`
 		Raw            []int64              `json:"raw"`
 		Estimate       []float64            `json:"estimate"`
@@ -296,7 +314,7 @@ func (r *Result) MarshalJSON() ([]byte, error) {
 		Guarantee      *recipe.Guarantee    `json:"guarantee"`
 	}{
 		r.RecipeID, r.TaskID, r.ReportCount,
-		[2]uint64{uint64(r.Interval.Start), uint64(r.Interval.Start) + uint64(r.Interval.Duration)}, r.From, r.To,
+		[2]uint64{uint64(r.Interval.Start), uint64(r.Interval.Start) + uint64(r.Interval.Duration)}, r.From, r.To, r.View,
 		r.Labels, r.Raw, r.Estimate, r.Stderr, r.Interval95, r.SamplingStderr, r.Sampled, r.Distribution, r.Groups, r.Table, r.LeftOut, r.Guarantee,
 	})
 }

@@ -129,7 +129,7 @@ func TestIntervalsOfCoins(t *testing.T) {
 			held, devicesFound := make([]int, len(c.shares)), 0.0
 			for range runs {
 				sums, reports := draw(rng, c.r, c.shares, c.value, devices, c.deviation, c.laplace)
-				result, err := collector.result(&dap.CollectionJobResp{ReportCount: reports, Interval: dap.Interval{Start: start, Duration: 1}}, sums)
+				result, err := collector.result(dap.Query{}, &dap.CollectionJobResp{ReportCount: reports, Interval: dap.Interval{Start: start, Duration: 1}}, sums)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -21,7 +22,8 @@ type Session struct {
 	recipe    *recipe.Recipe
 	file      stateFile
 	state     sessionState
-	fresh     bool // there was no state, and nothing was heard of the leader's releases yet
+	view      recipe.Granularity // that is asked for; none where the recipe has no views
+	fresh     bool               // there was no state, and nothing was heard of the leader's releases yet
 	notice    string
 }
 
@@ -69,7 +71,48 @@ func (c *Collector) Open(o collector.Options) (*Session, error) {
 		return nil, err
 	}
 	s.recipe = s.collector.Recipe()
+	if views := s.recipe.Granularities(); len(views) > 0 {
+		s.view = views[0]
+	}
 	return s, nil
+}
+
+// AskView has the session ask for batches of a view, instead of rounds. It fails with a
+// *[recipe.ViewError] where the recipe has none of that name, and with [ErrPending] where a
+// question about another view is pending.
+func (s *Session) AskView(name string) error {
+	g, err := s.recipe.View(name)
+	if err != nil {
+		return err
+	}
+	if s.Pending() && s.state.View != name {
+		return fmt.Errorf("%w, about the view %s", ErrPending, s.state.View)
+	}
+	s.view = g
+	return nil
+}
+
+// Units is how many of the recipe's time units are asked for at once, or a multiple of it.
+func (s *Session) Units() uint64 { return max(1, uint64(s.view.Rounds)) * s.recipe.BatchUnits() }
+
+// next is the end of what was collected of the view.
+func (s *Session) next() time.Time {
+	if s.view.Rounds > 1 {
+		return s.state.Views[s.view.Name]
+	}
+	return s.state.Next
+}
+
+// moved has what is asked for next in a view begin at a time.
+func (s *Session) moved(view string, to time.Time) {
+	if s.recipe.Views == nil || view == s.recipe.Views.Round {
+		s.state.Next = to
+		return
+	}
+	if s.state.Views == nil {
+		s.state.Views = make(map[string]time.Time)
+	}
+	s.state.Views[view] = to
 }
 
 // A CollectorStanding is what a collector's state file says, without what it has asked
@@ -104,7 +147,12 @@ func (s *Session) Batches(from, to time.Time) ([][2]time.Time, error) {
 	if err != nil {
 		return nil, err
 	}
-	cut, err := s.recipe.Batches(query.Interval)
+	var cut []dap.Interval
+	if s.view.Rounds > 0 {
+		cut, err = s.recipe.BatchesOf(s.view, query.Interval)
+	} else {
+		cut, err = s.recipe.Batches(query.Interval)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", collector.ErrQuery, err)
 	}
@@ -124,10 +172,15 @@ func (s *Session) Batches(from, to time.Time) ([][2]time.Time, error) {
 // Interval is what Collect asks for by default in a time-interval recipe: from the end of
 // the last interval collected, or the beginning of the recipe's window, up to the end of
 // the last round that is over. The one that runs is asked for too where it and its grace
-// end within patience, or where no other is left.
+// end within patience, or where no other is left. Of a wider view it is whole spans, and
+// where nothing of it was collected and the recipe has no window the last one that is over.
 func (s *Session) Interval(now time.Time, patience time.Duration) (from, to time.Time, err error) {
 	w, bounded := s.recipe.Window.(recipe.Between)
-	if from = s.state.Next; from.IsZero() {
+	units := dap.Time(s.Units())
+	if from = s.next(); from.IsZero() {
+		if !bounded && s.view.Rounds > 1 {
+			return s.lastSpan(now)
+		}
 		if !bounded {
 			return from, to, errors.New("the recipe has no window, and nothing of it was collected yet: say from when to when")
 		}
@@ -139,11 +192,11 @@ func (s *Session) Interval(now time.Time, patience time.Duration) (from, to time
 	if err != nil {
 		return from, to, err
 	}
-	round := s.recipe.ReportTime(unit)
+	round := unit - unit%units
 	if to, err = s.recipe.TimePrecision.Begin(round); err != nil {
 		return from, to, err
 	}
-	end, err := s.recipe.TimePrecision.Begin(round + dap.Time(s.recipe.BatchUnits()))
+	end, err := s.recipe.TimePrecision.Begin(round + units)
 	if err != nil {
 		return from, to, err
 	}
@@ -165,6 +218,22 @@ func (s *Session) Interval(now time.Time, patience time.Duration) (from, to time
 	return from, to, nil
 }
 
+// lastSpan is the last span of the view that is over.
+func (s *Session) lastSpan(now time.Time) (from, to time.Time, err error) {
+	unit, err := s.recipe.TimePrecision.At(now.Add(-s.recipe.Grace()))
+	if err != nil {
+		return from, to, err
+	}
+	units := dap.Time(s.Units())
+	last := unit - unit%units
+	if last < units {
+		return from, to, ErrNothingNew
+	}
+	from, err1 := s.recipe.TimePrecision.Begin(last - units)
+	to, err2 := s.recipe.TimePrecision.Begin(last)
+	return from, to, errors.Join(err1, err2)
+}
+
 // Collect goes on with a collection that was interrupted, or begins one: of the reports
 // from one time up to another in a time-interval recipe, of the next batch in a
 // leader-selected one, where the times are not looked at. It waits for the answer and
@@ -180,7 +249,7 @@ func (s *Session) Collect(ctx context.Context, from, to time.Time) (*collector.R
 			if query, err = s.collector.Interval(from, to); err != nil {
 				return nil, err
 			}
-			s.state.To = to.UTC()
+			s.state.To, s.state.View = to.UTC(), s.view.Name
 		}
 		job, err = s.collector.Start(ctx, query)
 	}
@@ -207,7 +276,7 @@ func (s *Session) Collect(ctx context.Context, from, to time.Time) (*collector.R
 			return nil, err
 		}
 	} else {
-		s.state.Next = s.state.To
+		s.moved(s.state.View, s.state.To)
 	}
 	return result, s.save()
 }
@@ -301,13 +370,18 @@ func (s *Session) Skip(ctx context.Context) (bool, error) {
 	if !s.Pending() {
 		return true, nil
 	}
-	before := s.state.Next
-	if s.state.To.After(s.state.Next) {
-		s.state.Next = s.state.To
+	// As Withdraw saves it.
+	before, views := s.state.Next, maps.Clone(s.state.Views)
+	last := s.state.Next
+	if s.recipe.Views != nil && s.state.View != s.recipe.Views.Round {
+		last = s.state.Views[s.state.View]
+	}
+	if s.state.To.After(last) {
+		s.moved(s.state.View, s.state.To)
 	}
 	gone, err := s.Withdraw(ctx)
 	if !gone {
-		s.state.Next = before
+		s.state.Next, s.state.Views = before, views
 	}
 	return gone, err
 }

@@ -27,6 +27,10 @@ type sessionState struct {
 	Next time.Time `json:"next,omitzero"`
 	// To is the end of the interval that Job asks for.
 	To time.Time `json:"to,omitzero"`
+	// View is the view that Job asks for, and Views are what Next is, of each view but the
+	// round's. Of recipes with views.
+	View  string               `json:"view,omitempty"`
+	Views map[string]time.Time `json:"views,omitempty"`
 	// Key is the SHA-256 of the public half of the key with which Job was asked, in
 	// hexadecimal digits.
 	Key string `json:"key,omitempty"`

@@ -256,7 +256,11 @@ func (r *Recipe) MostReports() (uint64, bool) {
 		return 0, false
 	}
 	room, err := q.room()
-	noise := math.Ceil(tails * math.Sqrt(r.noiseVariance()))
+	variance := r.noiseVariance()
+	for _, g := range r.Granularities() {
+		variance = max(variance, g.Noise.variance())
+	}
+	noise := math.Ceil(tails * math.Sqrt(variance))
 	if err != nil || !(noise < float64(room)) {
 		return 0, true
 	}

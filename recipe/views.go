@@ -107,6 +107,14 @@ func (r *Recipe) ViewOf(asked dap.Interval) (Granularity, bool) {
 	return Granularity{}, false
 }
 
+// InView is the recipe with the noise of a view in the place of the round's: for estimates
+// from a batch of that view. It is another recipe, by its id.
+func (r *Recipe) InView(g Granularity) *Recipe {
+	in := *r
+	in.Noise = g.Noise
+	return &in
+}
+
 // ViewUnits is the span of a view in units of TimePrecision.
 func (r *Recipe) ViewUnits(g Granularity) uint64 { return r.BatchUnits() * uint64(g.Rounds) }
 

@@ -23,7 +23,7 @@ import (
 
 func collectCommand() *command {
 	return &command{
-		name: "collect", args: "[--from TIME --to TIME] [--timeout D] [--skip] [--restart] [--png FILE] [--csv FILE] [--json] [CONFIG]",
+		name: "collect", args: "[--view NAME] [--from TIME --to TIME] [--timeout D] [--skip] [--restart] [--png FILE] [--csv FILE] [--json] [CONFIG]",
 		short: "Ask for a batch and print the result with its error",
 		long: `CONFIG is collector.toml by default. In a time-interval recipe the reports from the end of the last collection up to
 now are asked for, unless --from and --to say otherwise. Rounds are released whole, after their end and the recipe's grace; the
@@ -32,17 +32,21 @@ may be in several rounds, or devices toss coins, each round is a question of its
 after the other. Of a time that is over with too few reports nothing will come: that is said at once, the question is withdrawn,
 and the next one asks for all that came since; rounds that are released alone are passed by --skip. A collection that was
 interrupted goes on where it was, and the same question always gets the same answer: noise is drawn once.
+Where a recipe has views, --view asks for whole spans of one of them, as a week: those since its last one, or the last that is over.
+Each view has its own answer, once; without --view the rounds are asked for.
 A recipe of the shuffled or the direct path has an analyzer in the leader's place: it is asked with the same token, for the last round
 that is over, or for each from --from to --to, and asking changes nothing. Where messages of a cloak are missing the round has no value.`,
 		examples: [][2]string{
 			{"starling collect collector.toml", "what has come since the last time"},
 			{"starling collect --skip --timeout 10s", "the same, without rounds that have too few reports"},
+			{"starling collect --view week --json", "the weeks that are over and were not collected yet"},
 			{"starling collect --json --from 2026-01-31T00:00:00Z --to 2026-02-01T00:00:00Z", "one day, for a program: an object a round"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			asJSON := flags.Bool("json", false, "print one JSON object")
 			from := flags.String("from", "", "reports from this `TIME`")
 			to := flags.String("to", "", "reports up to this `TIME`")
+			view := flags.String("view", "", "ask for spans of the view of this `NAME`, where the recipe has views")
 			timeout := flags.Duration("timeout", time.Minute, "stop waiting for a batch after this `DURATION`; asking again goes on")
 			skip := flags.Bool("skip", false, "leave out a round that is over and is not ready by --timeout, and go on with the next")
 			restart := flags.Bool("restart", false, "give up a pending question and ask anew; an answer that is just ready is lost")
@@ -102,6 +106,9 @@ that is over, or for each from --from to --to, and asking changes nothing. Where
 					return nil
 				}
 				if read, err := proves(string(config.Recipe)); err == nil && !read {
+					if *view != "" {
+						return usageOf("collect", errors.New("--view is for recipes with views, which an analyzer has none of"))
+					}
 					if *restart {
 						return usageOf("collect", errors.New("--restart is for questions that are pending, and an analyzer is asked none"))
 					}
@@ -109,7 +116,7 @@ that is over, or for each from --from to --to, and asking changes nothing. Where
 					defer x.line.end()
 					return x.run(ctx, config, one, show)
 				}
-				a := &asking{e: e, line: newProgress(e), file: path, from: *from, to: *to, timeout: *timeout, skip: *skip, now: time.Now}
+				a := &asking{e: e, line: newProgress(e), file: path, view: *view, from: *from, to: *to, timeout: *timeout, skip: *skip, now: time.Now}
 				defer a.line.end()
 				if err := a.open(config, collector.Options{}); err != nil {
 					return err
@@ -138,7 +145,11 @@ func resultChart(r *recipe.Recipe, x *collector.Result) *chart.Histogram {
 	h := &chart.Histogram{
 		Title: r.Name, XLabel: "bucket", YLabel: "reports", Estimate: x.Estimate, Interval: x.Interval95,
 		Subtitle: fmt.Sprintf("%s reports from %s to %s", chart.Count(float64(x.ReportCount)), x.From.Format(time.RFC3339), x.To.Format(time.RFC3339)),
-		Caption:  fmt.Sprintf("Guarantee: %s. Noise: %s.", guaranteeOf(x.Guarantee), r.Noise),
+		Caption:  fmt.Sprintf("Guarantee: %s. Noise: %s.", guaranteeOf(x.Guarantee), x.Of(r).Noise),
+	}
+	if x.View != "" {
+		h.Subtitle = "the " + x.View + ", " + h.Subtitle
+		h.Caption = fmt.Sprintf("Guarantee of all %d views: %s. Noise of this one: %s.", len(r.Granularities()), guaranteeOf(x.Guarantee), x.Of(r).Noise)
 	}
 	if d := x.Distribution; d != nil {
 		h.XLabel, h.Estimate, h.Interval = "numbers", nil, nil

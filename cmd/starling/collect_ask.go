@@ -23,6 +23,7 @@ type asking struct {
 	line     *progress
 	file     string // the configuration
 	from, to string // as typed; empty is what has come since the last time
+	view     string // as typed; empty is that of one round
 	timeout  time.Duration
 	skip     bool
 	now      func() time.Time
@@ -44,6 +45,11 @@ func (a *asking) open(config *deploy.Collector, c collector.Options) (err error)
 
 // questions are what is asked for, by what was typed.
 func (a *asking) questions() ([]question.Span, error) {
+	if a.view != "" {
+		if err := a.run.Session().AskView(a.view); err != nil {
+			return nil, a.unasked(err)
+		}
+	}
 	s, err := a.typed(a.recipe())
 	if err != nil {
 		return nil, err
@@ -55,6 +61,9 @@ func (a *asking) questions() ([]question.Span, error) {
 	}
 	return spans, err
 }
+
+// units are those that are asked for at once.
+func (a *asking) units() uint64 { return a.run.Session().Units() }
 
 // recipe is what is collected.
 func (a *asking) recipe() *recipe.Recipe { return a.run.Session().Recipe() }
@@ -68,7 +77,7 @@ func (a *asking) typed(r *recipe.Recipe) (s question.Span, err error) {
 		return s, failf(exitUsage, a.command(s), "the leader selects this recipe's batches: --from and --to do not apply")
 	}
 	now := a.now()
-	lately := a.instead(question.Lately(r, now))
+	lately := a.instead(question.Lately(r, a.units(), now))
 	for _, t := range []struct {
 		flag, text string
 		into       *time.Time
@@ -84,7 +93,7 @@ func (a *asking) typed(r *recipe.Recipe) (s question.Span, err error) {
 		return s, nil
 	}
 	hint := lately
-	if around, odd := question.Around(r, s.From, now); a.to == "" && odd == nil {
+	if around, odd := question.Around(r, a.units(), s.From, now); a.to == "" && odd == nil {
 		hint = a.command(around)
 	}
 	return s, failf(exitUsage, hint, "--from and --to go together")
@@ -94,6 +103,9 @@ func (a *asking) typed(r *recipe.Recipe) (s question.Span, err error) {
 // time.
 func (a *asking) command(s question.Span) string {
 	words := []string{"starling collect"}
+	if a.view != "" {
+		words = append(words, "--view", a.view)
+	}
 	if !s.From.IsZero() {
 		words = append(words, "--from", clock(s.From), "--to", clock(s.To))
 	}
@@ -151,10 +163,18 @@ func (a *asking) Notice(words string) { fmt.Fprintf(a.e.stderr, "starling: warni
 // unasked gives exit codes and hints to what keeps a question from being asked.
 func (a *asking) unasked(err error) error {
 	span, future, early := new(question.SpanError), new(question.FutureError), new(question.EarlyError)
+	view := new(recipe.ViewError)
 	switch {
 	case errors.Is(err, deploy.ErrNothingNew):
 		return &failure{exitNotYet, err, "starling send, then collect again"}
+	case errors.As(err, &view):
+		hint := "starling recipe show: it has no views, and starling collect asks for its rounds"
+		if len(view.Names) > 0 {
+			hint = "starling collect --view " + view.Names[len(view.Names)-1]
+		}
+		return &failure{exitUsage, err, hint}
 	case errors.Is(err, deploy.ErrPending):
+		a.view = ""
 		return &failure{exitUsage, err, a.command(question.Span{}) + ", without --from and --to, goes on with it; --restart gives it up"}
 	case errors.As(err, &span):
 		return &failure{exitUsage, err, a.instead(span.Around, nil)}

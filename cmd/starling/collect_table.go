@@ -56,7 +56,7 @@ func askTexts(r *recipe.Recipe, x *collector.Result, texts []string) (err error)
 	if x.Table == nil {
 		return usageOf("collect", errors.New("--ask goes with a query that is answered by texts"))
 	}
-	x.Table, err = r.Table(x.Raw, x.ReportCount, texts)
+	x.Table, err = x.Of(r).Table(x.Raw, x.ReportCount, texts)
 	return err
 }
 

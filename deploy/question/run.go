@@ -125,7 +125,7 @@ func (r *Run) Ask(ctx context.Context, spans []Span, show func(*collector.Result
 	for len(spans) > 0 {
 		s, pending := spans[0], r.session.Pending()
 		if !pending {
-			if err := early(r.recipe(), s, r.o.Now(), r.o.Timeout); err != nil {
+			if err := early(r.recipe(), r.session.Units(), s, r.o.Now(), r.o.Timeout); err != nil {
 				return err
 			}
 		}
@@ -196,7 +196,7 @@ func (r *Run) wider(end time.Time) (Span, bool) {
 		return Span{}, false
 	}
 	list, err := r.Questions()
-	if err != nil || len(list) != 1 || !list[0].To.After(end) || early(r.recipe(), list[0], r.o.Now(), r.o.Timeout) != nil {
+	if err != nil || len(list) != 1 || !list[0].To.After(end) || early(r.recipe(), r.session.Units(), list[0], r.o.Now(), r.o.Timeout) != nil {
 		return Span{}, false
 	}
 	return list[0], true
@@ -206,7 +206,7 @@ func (r *Run) wider(end time.Time) (Span, bool) {
 func (r *Run) tooFew(s Span, end time.Time) error {
 	e := &TooFewError{Threshold: r.recipe().Threshold(), Asked: s, End: end, Alone: r.recipe().Alone()}
 	if !e.Alone && !r.about.IsZero() {
-		if wider, err := Around(r.recipe(), s.From, r.o.Now()); err == nil && wider.To.After(end) {
+		if wider, err := Around(r.recipe(), r.session.Units(), s.From, r.o.Now()); err == nil && wider.To.After(end) {
 			e.Wider = Span{s.From, wider.To}
 		}
 	}
@@ -227,7 +227,7 @@ func (r *Run) Questions() ([]Span, error) {
 	}
 	cut, err := r.session.Batches(s.From, s.To)
 	if err != nil {
-		around, odd := Around(r.recipe(), s.From, s.To)
+		around, odd := Around(r.recipe(), r.session.Units(), s.From, s.To)
 		if odd != nil {
 			around = Span{}
 		}
@@ -260,7 +260,7 @@ func (r *Run) span() (Span, error) {
 	if err == nil || errors.Is(err, deploy.ErrNothingNew) {
 		return Span{from, to}, err
 	}
-	around, odd := Lately(r.recipe(), now)
+	around, odd := Lately(r.recipe(), r.session.Units(), now)
 	if odd != nil {
 		around = Span{}
 	}

@@ -18,19 +18,20 @@ func (s Span) IsZero() bool { return s.From.IsZero() && s.To.IsZero() }
 // errEmpty: no round is in a time.
 var errEmpty = errors.New("the time is empty")
 
-// Around is the least run of whole rounds, or slots, around a time.
-func Around(r *recipe.Recipe, from, to time.Time) (Span, error) {
+// Around is the least run of whole rounds, or slots, around a time; of spans of a number of
+// time units where a view is asked for.
+func Around(r *recipe.Recipe, units uint64, from, to time.Time) (Span, error) {
 	edge := func(t time.Time, up bool) (time.Time, error) {
 		unit, err := r.TimePrecision.At(t)
 		if err != nil {
 			return t, err
 		}
-		first := r.ReportTime(unit)
+		first := unit - unit%dap.Time(units)
 		begin, err := r.TimePrecision.Begin(first)
 		if err != nil || !up || begin.Equal(t) {
 			return begin, err
 		}
-		return r.TimePrecision.Begin(first + dap.Time(r.BatchUnits()))
+		return r.TimePrecision.Begin(first + dap.Time(units))
 	}
 	begin, err1 := edge(from, false)
 	end, err2 := edge(to, true)
@@ -43,17 +44,18 @@ func Around(r *recipe.Recipe, from, to time.Time) (Span, error) {
 	return Span{begin, end}, nil
 }
 
-// Lately is the rounds of the last day that are over.
-func Lately(r *recipe.Recipe, now time.Time) (Span, error) {
+// Lately is the rounds of the last day that are over, or the last span of a number of time
+// units.
+func Lately(r *recipe.Recipe, units uint64, now time.Time) (Span, error) {
 	unit, err := r.TimePrecision.At(now)
 	if err != nil {
 		return Span{}, err
 	}
-	end, err := r.TimePrecision.Begin(r.ReportTime(unit))
+	end, err := r.TimePrecision.Begin(unit - unit%dap.Time(units))
 	if err != nil {
 		return Span{}, err
 	}
-	s, err := Around(r, end.Add(-24*time.Hour), end)
+	s, err := Around(r, units, end.Add(-24*time.Hour), end)
 	return Span{s.From, end}, err
 }
 
@@ -66,7 +68,7 @@ func LeaderSelects(r *recipe.Recipe) bool {
 
 // early refuses a question that could not be answered within patience: it would keep
 // later ones waiting. It fails with *[WindowError], *[FutureError] and *[EarlyError].
-func early(r *recipe.Recipe, s Span, now time.Time, patience time.Duration) error {
+func early(r *recipe.Recipe, units uint64, s Span, now time.Time, patience time.Duration) error {
 	if s.To.IsZero() {
 		return nil // the leader selects
 	}
@@ -82,7 +84,7 @@ func early(r *recipe.Recipe, s Span, now time.Time, patience time.Duration) erro
 	}
 	switch due := s.To.Add(r.Grace()); {
 	case s.From.After(now.Add(patience)):
-		lately, err := Lately(r, now)
+		lately, err := Lately(r, units, now)
 		if err != nil {
 			lately = Span{}
 		}
