@@ -124,6 +124,8 @@ type Batch struct {
 	State    string `json:"state"`              // open, draining or closed
 	Verified uint64 `json:"verified"`
 	Waiting  uint64 `json:"waiting"`
+	// Kept says that it was released in one view, and its sum is kept for others.
+	Kept bool `json:"kept,omitempty"`
 }
 
 // Wait is a collection job that is not ready.

@@ -299,7 +299,11 @@ func writeStatus(w io.Writer, s *status.Status) {
 			if name == "" && t.TimePrecision > 0 {
 				name = time.Unix(int64(b.Start*t.TimePrecision), 0).UTC().Format(time.RFC3339)
 			}
-			fmt.Fprintf(w, "  batch      %s %s: %s verified, %s waiting\n", name, b.State, n(b.Verified), n(b.Waiting))
+			kept := ""
+			if b.Kept {
+				kept = "; its sum is kept for other views"
+			}
+			fmt.Fprintf(w, "  batch      %s %s: %s verified, %s waiting%s\n", name, b.State, n(b.Verified), n(b.Waiting), kept)
 		}
 	}
 	for _, r := range s.Reasons() {

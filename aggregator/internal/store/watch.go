@@ -24,6 +24,7 @@ type BatchStatus struct {
 	State    BatchState
 	Verified uint64
 	Waiting  uint64
+	Kept     bool     // closed, and its sum is kept for other views
 	First    dap.Time // tight span of report times, valid when Verified > 0
 	Last     dap.Time
 	Checksum dap.Checksum

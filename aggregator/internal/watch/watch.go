@@ -58,7 +58,7 @@ func Task(ctx context.Context, s store.Watch, t *task.Task, now, retires time.Ti
 	for _, b := range batches {
 		v := status.Batch{
 			Start: uint64(b.Batch.Start), State: [...]string{"open", "draining", "closed"}[b.State],
-			Verified: b.Verified, Waiting: b.Waiting,
+			Verified: b.Verified, Waiting: b.Waiting, Kept: b.Kept,
 		}
 		if t.Mode() == dap.LeaderSelected {
 			v.ID = b.Batch.ID.Base64()

@@ -96,7 +96,7 @@ func (s *Store) Batches(ctx context.Context, task dap.TaskID, n int) (out []stor
 		if err != nil || n <= 0 {
 			return err
 		}
-		at := make(map[int64]int) // index in out, of those whose parts are there
+		at := make(map[int64]int) // index in out, of those whose parts count, or are kept
 		var open, rows []int64
 		err = tx.Each("newest-batches", []any{t.row, n}, func(r pgdb.Row) error {
 			var row int64
@@ -109,6 +109,9 @@ func (s *Store) Batches(ctx context.Context, task dap.TaskID, n int) (out []stor
 			}
 			if b.Batch = batchOf(bucket, id); closed {
 				b.State, b.First, b.Last, b.Checksum = store.Closed, dap.Time(first), dap.Time(last), dap.Checksum(checksum)
+				if len(t.views) > 0 {
+					at[row], open = len(out), append(open, row)
+				}
 			} else {
 				at[row], open = len(out), append(open, row)
 				if held {
@@ -127,6 +130,10 @@ func (s *Store) Batches(ctx context.Context, task dap.TaskID, n int) (out []stor
 				return err
 			}
 			b := &out[at[p.batch]]
+			if b.State == store.Closed {
+				b.Kept = true
+				return nil
+			}
 			if b.Verified == 0 {
 				b.First, b.Last = dap.Time(p.first), dap.Time(p.last)
 			}

@@ -119,7 +119,7 @@ func (s *Store) Batches(ctx context.Context, task dap.TaskID, n int) (out []stor
 			var bucket, first, last uint64
 			var id, checksum []byte
 			var closed, held bool
-			if err := r.Scan(&bucket, &id, &closed, &b.Verified, &first, &last, &checksum, &b.Waiting, &held); err != nil {
+			if err := r.Scan(&bucket, &id, &closed, &b.Verified, &first, &last, &checksum, &b.Waiting, &held, &b.Kept); err != nil {
 				return err
 			}
 			if id != nil {

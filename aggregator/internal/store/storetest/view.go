@@ -103,6 +103,13 @@ func testViews(t *testing.T, h Harness) {
 	w, task := viewing(t, h)
 	day := w.draw(task, week, 1, 0, 4)
 	w.CountsAre(task, store.Counts{Acknowledged: 18, Aggregated: 18, Collected: 5})
+	batches, err := w.Store.Batches(ctx, task.ID, 9)
+	w.ok(err)
+	for _, b := range batches {
+		if first := b.Batch.Start == week; b.Kept != first || (b.State == store.Closed) != first || first && b.Verified != 5 {
+			t.Errorf("%+v", b)
+		}
+	}
 	w.Reopen(t)
 	w.Audit()
 	w.refused(task, week, 1, store.ErrOverlap)

@@ -82,7 +82,8 @@ SELECT bucket, batch_id, closed, verified, first_time, last_time, checksum,
   (SELECT coalesce(sum(reports), 0) FROM slice WHERE slice.task = batch.task AND slice.bucket = batch.bucket)
     + (SELECT coalesce(sum(reports), 0) FROM job WHERE job.batch = batch.id AND state = 0),
   EXISTS (SELECT 1 FROM hold WHERE hold.batch = batch.id
-    OR (hold.task = batch.task AND hold.first <= batch.bucket AND hold.last >= batch.bucket))
+    OR (hold.task = batch.task AND hold.first <= batch.bucket AND hold.last >= batch.bucket)),
+  EXISTS (SELECT 1 FROM bucket_sum WHERE bucket_sum.batch = batch.id)
 FROM batch WHERE task = ?1 ORDER BY bucket DESC, id DESC LIMIT ?2
 
 -- name: new-buckets
