@@ -193,42 +193,44 @@ func (v *validator) views(r *Recipe) {
 // viewed refuses choices that are not accounted for together with views.
 func (v *validator) viewed(r *Recipe) {
 	no := func(field, why string) { v.add(field, "does not go with views: %s", why) }
-	if _, ok := r.Path.(TwoServer); !ok || r.on().leaderSelected() {
+	if r.Path == nil || r.Noise == nil || r.Randomizer == nil || r.Participation == nil {
+		return
+	}
+	if !r.Path.Proofs() || r.on().leaderSelected() {
 		no("path", "they are spans of time that leader and helper each hold releases to")
 	}
-	if r.Participation != nil && r.Participation != (Always{}) {
+	if r.Sampled() {
 		no("participation", "dummies are counted for one round, so that coins hide nothing in a wider span; let every device take part")
 	}
 	if r.Targeting != nil {
-		no("targeting", "how many devices a clause fits is certified for one round")
+		no("targeting", "the number of devices that fit is certified for one round")
 	}
 	if r.Rate != nil {
 		no("rate", "it is held against one round")
 	}
-	if r.Randomizer != nil && r.Randomizer != (NoRandomizer{}) {
+	if r.Randomized() {
 		no("randomizer", "its reports hide among those of one batch, and not in the difference between two")
-	}
-	if r.Noise == nil {
 		return
 	}
-	switch n := r.Noise.(type) {
-	case DiscreteGaussian:
-		v.viewNoise(r)
-		if c, ok := r.Claim.(ApproxDP); ok && c.HonestServers > 1 && r.summed() {
-			no("claim.honest_servers", "the noise of two servers is not counted together for several reports of one person, nor for vectors; want 1")
-		}
-	case DiscreteLaplace:
-		v.viewNoise(r)
-		if r.DecisionRounds() > 1 {
-			no("claim.rounds", "with discrete-laplace noise one person is in one round; with discrete-gaussian noise in several")
-		}
-	case NoNoise:
+	if _, ok := r.Correlated(); ok {
+		no("noise", "correlated noise is drawn once for each round")
+		return
+	}
+	const laplace = 1
+	switch {
+	case !r.Noisy():
 		if !v.early {
 			no("noise", "the difference between two exact results is of as few reports as anybody likes")
 		}
-	default:
-		no("noise", fmt.Sprintf("%s noise is drawn once for each round", nameOf("noise", uint16(n.noise()))))
+		return
+	case r.Noise.norm() == laplace && r.DecisionRounds() > 1:
+		no("claim.rounds", "with discrete-laplace noise one person is in one round; with discrete-gaussian noise in several")
+	case r.Noise.norm() != laplace && r.summed():
+		if c, ok := r.Claim.(ApproxDP); ok && c.HonestServers > 1 {
+			no("claim.honest_servers", "the noise of two servers is not counted together for several reports of one person, nor for vectors; want 1")
+		}
 	}
+	v.viewNoise(r)
 }
 
 // viewNoise says whether the noise of each view can be drawn.

@@ -222,7 +222,7 @@ func seal(t *task.Task, role dap.Role, asked, share []byte) (dap.HpkeCiphertext,
 	return dap.HpkeCiphertext{ConfigID: t.CollectorID, Enc: enc, Payload: payload}, nil
 }
 
-// sums seals what is kept of buckets for their views under the data key of their time.
+// sums seals what is kept of batch buckets for their views under the data key of their time.
 type sums struct {
 	keys *datakey.Set
 	task *task.Task

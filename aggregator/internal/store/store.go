@@ -49,7 +49,7 @@ type Task struct {
 	End           time.Time // not stored; when its last report can have come, clock skew included; zero: never
 	// Views are the spans, in units of TimePrecision, of which each batch bucket is released
 	// once: rising, each a multiple of the one before. Nil: whatever interval, and each
-	// bucket once. Time-interval tasks only.
+	// one of them once. Time-interval tasks only.
 	Views []uint64
 }
 

@@ -33,8 +33,7 @@ func (t *Task) Due(batch dap.Interval, skew time.Duration) time.Time {
 }
 
 // Ended is the first unit of which views are released at a time, by the calendar's grace and
-// the clock skew that reports are allowed: 0 for tasks without views. What is before it is
-// over.
+// the clock skew that reports are allowed: 0 for tasks without views. All before it is over.
 func (t *Task) Ended(now time.Time, skew time.Duration) dap.Time {
 	if t.Calendar == nil || t.Calendar.Views == nil {
 		return 0

@@ -174,7 +174,7 @@ func (x *selected) closeView(tx *pgdb.Tx, t *task) error {
 	return err
 }
 
-// waits says whether a bucket has a view that was not released of it.
+// waits says whether a batch bucket has a view that was not released of it.
 func (x *viewed) waits(t *task, bucket uint64) bool {
 	for number, units := range t.views {
 		if !x.drawn[number][bucket-bucket%units] {

@@ -156,7 +156,7 @@ type task struct {
 	mu     sync.RWMutex   // guards what follows
 	vdaf   vdaf.VDAF      // nil until PutTask in this life of the process
 	closed []span         // time-interval: what was released, in whatever view; disjoint, ascending
-	gone   int64          // buckets before it are closed; see [store.Releases].EndViews
+	gone   int64          // batch buckets before it are closed; see [store.Releases].EndViews
 	holds  map[int64]hold // time-interval: by row of the resource
 
 	closedIn uint32      // written in Open; see [store.TaskState]

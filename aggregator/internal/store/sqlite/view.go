@@ -138,7 +138,7 @@ func (t *task) findSums(tx *database.Tx, sp span, x *selected) (err error) {
 	})
 }
 
-// waits says whether a bucket has a view that was not released of it.
+// waits says whether a batch bucket has a view that was not released of it.
 func (x *viewed) waits(t *task, bucket uint64) bool {
 	for number, units := range t.Views {
 		if !x.drawn[number][int64(bucket-bucket%units)] {
