@@ -83,6 +83,9 @@ func TestViewsAccounted(t *testing.T) {
 	}{
 		{"equal noise", func(o *account.Options) { o.Views.Wider[1].Parameter = Rational{} }},
 		{"noise of its own", func(*account.Options) {}},
+		{"noise that is stated", func(o *account.Options) {
+			o.Noise, o.Views.Wider[1].Parameter = EachDraws(Rational{Num: 400, Den: 1}), Rational{}
+		}},
 		{"half", func(o *account.Options) { o.Share, o.HonestServers = DrawsHalf, 2 }},
 		{"laplace", func(o *account.Options) {
 			o.Kind, o.Views.Wider[1].Parameter = account.LaplaceNoise, Rational{Num: 40, Den: 1}

@@ -319,7 +319,7 @@ func (r subject) fill(o *Options) error {
 			return err
 		}
 	}
-	if err := sound(!wanted || o.Views == nil); err != nil { // views have no noise yet
+	if err := sound(o.Views == nil); err != nil { // views have no noise yet
 		return err
 	}
 	if wanted {

@@ -31,10 +31,15 @@ type point struct {
 	mode          dap.BatchMode
 	relay         bool
 	grace         time.Duration
+	views         bool // of three and of six rounds
 }
 
 func (p point) String() string {
-	return fmt.Sprintf("%s %s, %d rounds of %d, %v, relay %v, grace %v", p.participation, p.noise, p.rounds, p.units, p.mode, p.relay, p.grace)
+	views := ""
+	if p.views {
+		views = ", views"
+	}
+	return fmt.Sprintf("%s %s, %d rounds of %d, %v, relay %v, grace %v%s", p.participation, p.noise, p.rounds, p.units, p.mode, p.relay, p.grace, views)
 }
 
 // space lists all points but those that no recipe can be at, whatever its rounds are.
@@ -57,7 +62,10 @@ func space() (all []point) {
 								graces = append(graces, longGrace)
 							}
 							for _, grace := range graces {
-								all = append(all, point{participation, noise, rounds, units, mode, relay, grace})
+								all = append(all, point{participation, noise, rounds, units, mode, relay, grace, false})
+							}
+							if viewed := participation == "always" && (noise == "gaussian" || noise == "laplace" && rounds == 1); viewed && mode == dap.TimeInterval {
+								all = append(all, point{participation, noise, rounds, units, mode, relay, 0, true})
 							}
 						}
 					}
@@ -73,7 +81,7 @@ func (p point) sampled() bool { return p.participation != "always" }
 
 // alone says whether one person may be in several rounds, or devices toss coins, in the
 // words of docs/released.md.
-func (p point) alone() bool { return p.sampled() || p.rounds > 1 && p.noise != "none" }
+func (p point) alone() bool { return p.sampled() || p.rounds > 1 && p.noise != "none" || p.views }
 
 // options of the recipe at a point; i picks its query.
 func (p point) options(t *testing.T, i int) account.Options {
@@ -110,6 +118,9 @@ func (p point) options(t *testing.T, i int) account.Options {
 		if p.participation == "donation" {
 			o.Rate.Devices, o.Dummies.Senders = 1000, 900
 		}
+	}
+	if p.views {
+		o.Views = &recipe.Views{Round: "round", Keep: 4000, Wider: []recipe.View{{Name: "three", Rounds: 3}, {Name: "six", Rounds: 6}}}
 	}
 	switch p.noise {
 	case "gaussian":
@@ -216,6 +227,9 @@ func (q *tasked) intervals(t *testing.T, p point) (take func()) {
 	if p.participation == "donation" {
 		start -= start % (2 * unit) // the first slot of its round
 	}
+	if p.views {
+		start -= start % (6 * unit) // the first round of its six
+	}
 	whole := dap.Interval{Start: start, Duration: dap.Duration(u)}
 
 	// What no clock makes right.
@@ -227,6 +241,10 @@ func (q *tasked) intervals(t *testing.T, p point) (take func()) {
 	}
 	if p.alone() {
 		never = append(never, span{"two rounds", start, 2 * u}, span{"two rounds of other pairs", start - unit, 2 * u}, span{"thirty rounds", start - 10*unit, 30 * u})
+	}
+	if p.views {
+		never = append(never, span{"two rounds of a view", start, 2 * u}, span{"a round and a view", start - unit, 4 * u}, span{"three rounds of two views", start + unit, 3 * u},
+			span{"six rounds of two views", start + 3*unit, 6 * u}, span{"two of the widest view", start, 12 * u}, span{"three of three", start, 9 * u})
 	}
 	for _, s := range never {
 		r := ofInterval(s.start, s.length)
@@ -251,6 +269,9 @@ func (q *tasked) intervals(t *testing.T, p point) (take func()) {
 	early := []span{{"a round that is not over", soon, u}, {"a round to come", soon + 10*unit, u}}
 	if !p.alone() {
 		early = append(early, span{"rounds of which one is not over", soon - 2*unit, 3 * u})
+	}
+	if p.views {
+		early = append(early, span{"a view that is not over", soon - soon%(6*unit), 6 * u})
 	}
 	if p.grace > 0 {
 		// The leader has just begun: what a gateway may have kept for it meanwhile is
@@ -309,8 +330,41 @@ func (q *tasked) intervals(t *testing.T, p point) (take func()) {
 		if refused, err := q.client.Upload(t.Context(), late); err != nil || len(refused) != 1 || refused[0].Error != dap.BatchCollected {
 			t.Errorf("%s: a report of a released round: %v, %v", q.name, refused, err)
 		}
+		if p.views {
+			q.views(t, start, u, n)
+		}
 
 		q.unreleased(t, early, waiting)
+	}
+}
+
+// views takes each view of a round that was released, which has its reports, and asks for it
+// again; a recipe's views release nothing whose time is over.
+func (q *tasked) views(t *testing.T, start dap.Time, u, n uint64) {
+	t.Helper()
+	q.accept(t, q.reports(t, 3, q.at(t, start+dap.Time(u)))) // too few for a round
+	for _, rounds := range []uint64{3, 6} {
+		question := ofInterval(start, rounds*u)
+		made := q.askLeader(t, question)
+		resp, body := q.released(t, made)
+		if resp.ReportCount != n+3 {
+			t.Errorf("%s: a view of %d released %d reports, want %d", q.name, rounds, resp.ReportCount, n+3)
+		}
+		if again := q.askLeader(t, question); string(again.body) != string(body) {
+			t.Errorf("%s: the same question about a view has another answer: %v", q.name, again)
+		}
+		q.forget(t, made)
+		q.refused(t, "leader", "a view again", q.askLeader(t, question), dap.ProblemBatchOverlap)
+		q.refused(t, "helper alone", "a view again, with other counts", q.askHelper(t, question, question.Query.Interval, nil), dap.ProblemBatchOverlap)
+		late := q.reports(t, 1, q.at(t, start+dap.Time((rounds-1)*u)))
+		if refused, err := q.client.Upload(t.Context(), late); err != nil || len(refused) != 1 || refused[0].Error != dap.BatchCollected {
+			t.Errorf("%s: a report of a round without any, in a released view: %v, %v", q.name, refused, err)
+		}
+	}
+	long := start - start%dap.Time(6*u) - dap.Time(6*u*1000)
+	for _, s := range []span{{"a round whose time is over", long, u}, {"a view whose time is over", long, 6 * u}} {
+		r := ofInterval(s.start, s.length)
+		q.refused(t, "helper alone", s.what, q.askHelper(t, r, r.Query.Interval, nil), dap.ProblemBatchInvalid)
 	}
 }
 
