@@ -71,6 +71,7 @@ sums by group the bits and the mean square error of question & answer and of the
 			leader := flags.String("leader", "", "of the recipe: base `URL` of the leader")
 			helper := flags.String("helper", "", "of the recipe: base `URL` of the helper")
 			unit := newUnitFlags(flags)
+			views := newViewFlags(flags)
 			relay := flags.String("relay", "", "of a recipe with coins: `URL` of a relay that hides who sends")
 			gateway := flags.String("gateway", "", "of a recipe with coins: `URL` of the gateway behind it")
 			when := newRoundFlags(flags)
@@ -81,6 +82,7 @@ sums by group the bits and the mean square error of question & answer and of the
 					return err
 				}
 				var err error
+				var viewed account.Options
 				if g.Query, err = parseQuery(*query); err != nil {
 					return usageOf("recipe plan", err)
 				}
@@ -94,6 +96,10 @@ sums by group the bits and the mean square error of question & answer and of the
 				if g.Unit, err = unit.unit(); err != nil {
 					return usageOf("recipe plan", err)
 				}
+				if err := views.set(&viewed); err != nil {
+					return usageOf("recipe plan", err)
+				}
+				g.Views = viewed.Views
 				if g.People == 0 {
 					return usageOf("recipe plan", errors.New("--people is missing: how many reports a batch is expected to hold"))
 				}

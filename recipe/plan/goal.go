@@ -54,6 +54,10 @@ type Goal struct {
 	// rounds, 2 or more, from one answer to their next.
 	Batches    uint64
 	Separation uint64
+	// Views are wider granularities in which each batch is released again, with the noise of a
+	// round; People are those of a round. None when nil. For one round, and people who all
+	// answer.
+	Views *recipe.Views
 	// Randomizer is Servers if empty, or for sums by group on another path than TwoServer the
 	// better of QA and RandomizedGroup.
 	Randomizer Randomizer
@@ -143,6 +147,9 @@ func (g *Goal) Validate() error {
 	if err := g.checkSeries(); err != nil {
 		return err
 	}
+	if err := g.checkViews(); err != nil {
+		return err
+	}
 	// A recipe that asks the query says what is wrong with it.
 	_, err := account.New(account.Options{Name: "plan", Query: g.Query, Leader: "https://leader.example/", Helper: "https://helper.example/",
 		MinBatch: recipe.MinBatchFloor, Unit: g.Unit})
@@ -150,6 +157,35 @@ func (g *Goal) Validate() error {
 		return fmt.Errorf("%w: %w", ErrGoal, err)
 	}
 	return nil
+}
+
+// checkViews refuses views whose cost is not a number of releases of equal noise.
+func (g *Goal) checkViews() error {
+	switch {
+	case g.Views == nil:
+		return nil
+	case g.Population != 0 || g.Batches != 0 || g.Randomizer != "" && g.Randomizer != Servers || g.Path != "" && g.Path != TwoServer:
+		return wrong("views are planned for noise of two servers, drawn for each batch alone, and people who all answer")
+	case g.Rounds > 1:
+		return wrong("views are planned for people who are in one round; a recipe of more counts reports that meet in a batch: starling recipe new")
+	case len(g.Views.Wider) < 1 || len(g.Views.Wider) >= recipe.MaxViews:
+		return wrong("%d views, want 2 to %d", 1+len(g.Views.Wider), recipe.MaxViews)
+	}
+	for _, v := range g.Views.Wider {
+		if v.Parameter != (recipe.Rational{}) {
+			return wrong("views are planned with the noise of a round, and that of %s is stated", v.Name)
+		}
+	}
+	return nil
+}
+
+// releases is how many releases with noise one report is in: one in each view of each round.
+func (g *Goal) releases() uint64 {
+	n := uint64(max(1, g.Rounds))
+	if g.Views != nil {
+		n *= uint64(1 + len(g.Views.Wider))
+	}
+	return n
 }
 
 // settle fills in the defaults.

@@ -115,7 +115,7 @@ func (p *Plan) mechanism(parameter release.Rational) release.Mechanism {
 // calibrateLaplace finds the least scale for the wanted loss.
 func (p *Plan) calibrateLaplace() error {
 	g := &p.Goal
-	b, err := accountant.Calibrate(p.mechanism(release.Rational{}), g.Epsilon, g.Delta, release.ReplaceOne, uint64(g.Rounds))
+	b, err := accountant.Calibrate(p.mechanism(release.Rational{}), g.Epsilon, g.Delta, release.ReplaceOne, g.releases())
 	if err != nil {
 		return err
 	}

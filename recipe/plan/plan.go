@@ -323,7 +323,7 @@ func (p *Plan) calibrate() error {
 		p.Variance, err = provable(v)
 		return errors.Join(err, p.lose())
 	}
-	v, _, err := accountant.CalibrateDiscreteGaussian(g.Epsilon, g.Delta, g.contribution(), release.ReplaceOne, uint64(g.Rounds))
+	v, _, err := accountant.CalibrateDiscreteGaussian(g.Epsilon, g.Delta, g.contribution(), release.ReplaceOne, g.releases())
 	if err != nil {
 		return err
 	}
@@ -379,7 +379,7 @@ const miss = 0.01
 // honest people are one in crowd.
 func (p *Plan) guarantee(v release.Rational, crowd float64) (release.Guarantee, error) {
 	g := &p.Goal
-	rounds := uint64(g.Rounds)
+	rounds := g.releases()
 	noise := release.Times(rounds, p.mechanism(v))
 	if g.Batches > 0 {
 		noise.Mechanism = release.CorrelatedGaussian{Variance: v, Norm2: p.norm2(), Contribution: g.contribution()}

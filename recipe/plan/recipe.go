@@ -182,7 +182,7 @@ func (p *Plan) Recipe(o account.Options) (*recipe.Recipe, error) {
 	if g.Randomizer == Servers {
 		o.Noise = p.noise()
 	}
-	o.Dummies = p.dummies
+	o.Dummies, o.Views = p.dummies, g.Views
 	if g.Randomizer == Cloak { // of whose claim a proof was found
 		o.Epsilon = p.claim
 	} else if o.Epsilon, err = recipe.DecimalAbove(p.Loss.Epsilon, 4); err != nil {

@@ -46,6 +46,9 @@ func (p *Plan) explainServers() error {
 		p.assume("one %s has one report in each of at most %s, which the device counts", g.unit().Name, rounds(g.Rounds))
 		p.assume("each round is released alone, after its end, which leader and helper each see to")
 	}
+	if g.Views != nil {
+		p.assume("each round is released once in each view, after the end of that view's span, which leader and helper each see to")
+	}
 	if g.Batches > 0 {
 		p.assume("any two of them are at least %d rounds apart; the device sees to that too", g.Separation)
 	}
@@ -121,6 +124,14 @@ func (p *Plan) crowded(crowd float64) (recipe.Loss, error) {
 		return recipe.NoPrivacy, nil
 	}
 	return recipe.Loss{Epsilon: out.Epsilon, Delta: out.Delta}, err
+}
+
+// over says what a loss covers.
+func (g *Goal) over() string {
+	if g.Views == nil {
+		return rounds(g.Rounds)
+	}
+	return fmt.Sprintf("%s in all %d views", rounds(g.Rounds), 1+len(g.Views.Wider))
 }
 
 func rounds(n uint32) string {
@@ -247,6 +258,10 @@ func (p *Plan) WriteText(w io.Writer, width int) error {
 		} else {
 			line("Noise", "each server adds whole-number Gaussian noise of standard deviation %s (variance %s)", number(p.sigma()), p.Variance)
 		}
+		if g.Views != nil {
+			line("", "and as much to each batch of each of %d views: each report counts in one of every view, and the loss below is that of all of them; the error is of a round, "+
+				"and in units of a sum the same in every view", 1+len(g.Views.Wider))
+		}
 		if s := p.series(); s != nil {
 			line("", "of these draws, each of which reaches %d batches, later batches take back a part: %d batches, in the order of time", s.Bands, s.Batches)
 		}
@@ -331,9 +346,9 @@ func (p *Plan) WriteText(w io.Writer, width int) error {
 	}
 	if p.Loss.Finite() {
 		stated := p.stated()
-		stated.Describe(line, rounds(g.Rounds))
+		stated.Describe(line, g.over())
 	} else {
-		line("Guarantee", "%s, over %s", p.Loss, rounds(g.Rounds))
+		line("Guarantee", "%s, over %s", p.Loss, g.over())
 	}
 	items("Assuming that", p.Assumptions)
 	var otherwise []string
