@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/noise"
 	"github.com/starling-agg/starling/internal/disk"
 )
 
@@ -47,7 +48,17 @@ func (w *world) calendar() *aggregator.Calendar {
 	if w.cfg.units == 0 {
 		return nil
 	}
-	return &aggregator.Calendar{Units: w.cfg.units, Alone: w.cfg.alone, Grace: grace}
+	c := &aggregator.Calendar{Units: w.cfg.units, Alone: w.cfg.alone, Grace: grace}
+	if w.cfg.views {
+		c.Views = &aggregator.Views{Wider: []aggregator.View{{Rounds: 2, Noise: noise.Zero{}}}, Keep: 8}
+	}
+	return c
+}
+
+// wide is the span of the wider view that a round is in.
+func (w *world) wide(round dap.Interval) dap.Interval {
+	units := dap.Time(2 * w.cfg.units)
+	return dap.Interval{Start: round.Start - round.Start%units, Duration: dap.Duration(units)}
 }
 
 // round is how long one takes.
@@ -95,7 +106,12 @@ func (w *world) untilDue() {
 	now := dap.Interval{Start: w.firstOf(time.Now()), Duration: dap.Duration(w.cfg.units)}
 	w.ask(w.newJob(dap.Query{Mode: dap.TimeInterval, Interval: now}))
 	// Reports may be of the next round, and somebody may have asked for it.
-	for end, last := w.due(now), w.due(now).Add(w.round()); !end.After(last) && !w.failed(); end = end.Add(w.round()) {
+	last := w.due(now).Add(w.round())
+	if w.cfg.views {
+		w.ask(w.newJob(dap.Query{Mode: dap.TimeInterval, Interval: w.wide(now)}))
+		last = last.Add(w.round())
+	}
+	for end := w.due(now); !end.After(last) && !w.failed(); end = end.Add(w.round()) {
 		for at := end.Add(-grace - 2*apart); !at.After(end.Add(2 * apart)); at = at.Add(apart / 2) {
 			if at.Before(end.Add(-3*apart/2)) && at.After(end.Add(-grace)) {
 				continue // a few looks at the beginning of the grace, and all around its end
@@ -123,6 +139,9 @@ func (w *world) opRounds() {
 	if !w.cfg.alone && w.rng.IntN(3) == 0 {
 		iv.Duration *= 2
 	}
+	if w.cfg.views && w.rng.IntN(2) == 0 {
+		iv = w.wide(iv)
+	}
 	if time.Now().Before(w.due(iv)) {
 		w.oracle.ahead++
 	}
@@ -134,11 +153,17 @@ func (w *world) opOdd() {
 	units := w.cfg.units
 	odd := []dap.Interval{{Duration: 1}, {Start: 1, Duration: 1}, {Start: 1, Duration: dap.Duration(units)}, {Duration: dap.Duration(units + 1)},
 		{Start: 1, Duration: dap.Duration(2*units - 1)}}
+	from := w.firstOf(w.start)
 	if w.cfg.alone {
 		odd = append(odd, dap.Interval{Duration: dap.Duration(2 * units)})
 	}
+	if w.cfg.views { // two rounds, and not from an even one on; or more
+		from -= from % dap.Time(2*units)
+		odd[len(odd)-1].Start = dap.Time(units)
+		odd = append(odd, dap.Interval{Duration: dap.Duration(3 * units)}, dap.Interval{Duration: dap.Duration(4 * units)})
+	}
 	iv := odd[w.rng.IntN(len(odd))]
-	iv.Start += w.firstOf(w.start)
+	iv.Start += from
 	req := dap.CollectionJobReq{Query: dap.Query{Mode: dap.TimeInterval, Interval: iv}}
 	body := must(req.Append(nil))
 	id := w.cfg.framing.ChooseID(w.taskID, dap.CollectionJobsResource, body, nil)
@@ -165,7 +190,7 @@ type released struct {
 }
 
 // sawRelease judges what a server gave out: only batches of the calendar, when its own
-// clock allows it, and no unit of time in two answers.
+// clock allows it, and no unit of time in two answers, but of two views.
 func (o *oracle) sawRelease(kind dap.Collection, m *message, a *answer) {
 	if kind != dap.CollectionJobsResource && kind != dap.AggregateSharesResource {
 		return
@@ -190,6 +215,7 @@ func (o *oracle) sawRelease(kind dap.Collection, m *message, a *answer) {
 		switch {
 		case r.interval == iv && r.answer == answer:
 			known = true
+		case o.w.cfg.views && r.interval.Duration != iv.Duration:
 		case r.interval.Start < iv.Start+dap.Time(iv.Duration) && iv.Start < r.interval.Start+dap.Time(r.interval.Duration):
 			twice = &o.released[m.to][i]
 		}

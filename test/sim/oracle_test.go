@@ -26,6 +26,7 @@ type report struct {
 	maybe  int // entries of uploads that reached the leader and got no answer
 	made   time.Time
 	result string
+	in     map[dap.Duration]bool // views in which it is counted, by their spans
 }
 
 // oracle knows what must not happen.
@@ -60,6 +61,7 @@ type oracle struct {
 	// collections that wait for the end of their round, and those of no whole rounds that
 	// were refused
 	ahead, odd int
+	crossed    int // pairs of results of two views that have a round in common
 	// a job was sent before its reports were moved to where object storage lost them: it can
 	// neither be finished nor repeated, and its batch waits for a person
 	explained bool
@@ -85,6 +87,7 @@ func (o *oracle) next() int {
 type outcome struct {
 	interval dap.Interval // asked for, in time-interval tasks
 	count    uint64
+	reports  map[int]bool
 }
 
 func newOracle(w *world) *oracle {
@@ -341,7 +344,8 @@ func (o *oracle) collected(job string, q dap.Query, res *collector.Result) {
 		}
 		return
 	}
-	o.results[job] = &outcome{q.Interval, res.ReportCount}
+	found := &outcome{q.Interval, res.ReportCount, make(map[int]bool)}
+	o.results[job] = found
 	if res.ReportCount < o.w.cfg.min {
 		o.violate("collection %s: %d reports were released, the minimum is %d", job, res.ReportCount, o.w.cfg.min)
 	}
@@ -364,17 +368,43 @@ func (o *oracle) collected(job string, q dap.Query, res *collector.Result) {
 			o.violate("collection %s: report %d is not valid", job, i)
 		case r.acked+r.maybe == 0:
 			o.violate("collection %s: report %d never reached the leader", job, i)
-		case r.result != "":
+		case r.result != "" && (!o.w.cfg.views || r.in[q.Interval.Duration]):
 			o.violate("collection %s: report %d was counted before", job, i)
 		case !res.Interval.Contains(r.Metadata.Time):
 			o.violate("collection %s: report %d lies outside of the span", job, i)
 		case o.w.cfg.mode == dap.TimeInterval && !q.Interval.Contains(r.Metadata.Time):
 			o.violate("collection %s: report %d lies outside of what was asked for", job, i)
 		}
-		r.result = job
+		if r.in == nil {
+			r.in = make(map[dap.Duration]bool)
+		}
+		r.result, r.in[q.Interval.Duration], found.reports[i] = job, true, true
+	}
+	if o.w.cfg.views {
+		o.sameReports(job, found)
 	}
 	if ones != res.ReportCount {
 		o.violate("collection %s: %d reports, and %d ones", job, res.ReportCount, ones)
+	}
+}
+
+// sameReports demands that two views of one round have the same reports of it, whichever was
+// released first: no report comes between the two.
+func (o *oracle) sameReports(job string, found *outcome) {
+	for other, with := range o.results {
+		wide, narrow := found, with
+		if wide.interval.Duration < narrow.interval.Duration {
+			wide, narrow = narrow, wide
+		}
+		if wide.interval.Duration == narrow.interval.Duration || !wide.interval.Covers(narrow.interval) {
+			continue
+		}
+		o.crossed++
+		for i, r := range o.reports {
+			if narrow.interval.Contains(r.Metadata.Time) && wide.reports[i] != narrow.reports[i] {
+				o.violate("collections %s and %s: report %d is in one view of its round and not in the other", job, other, i)
+			}
+		}
 	}
 }
 

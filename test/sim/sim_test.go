@@ -107,7 +107,7 @@ type tally struct {
 	agreed int
 	// with a calendar: reports, shares and collections that were refused or made to wait
 	inside, early, odd int
-	rounds             int // with a calendar: releases of either server
+	rounds, crossed    int // with a calendar: releases of either server; pairs of results of two views of a round
 	leaning            int // releases whose noise leans on others
 	explained          int // worlds that ended with a batch that waits for a person
 	trouble            map[string]int
@@ -136,6 +136,7 @@ func (a *tally) add(w *world) {
 	a.inside += w.oracle.insideSeen
 	a.early += w.oracle.ahead
 	a.odd += w.oracle.odd
+	a.crossed += w.oracle.crossed
 	if w.cfg.units > 0 {
 		a.rounds += len(w.oracle.released[w.leader]) + len(w.oracle.released[w.helper])
 	}

@@ -63,6 +63,7 @@ type config struct {
 	lively   bool          // leader and helper run their own workers, at their own pace
 	units    uint64        // of a round; 0 where the task has no calendar
 	alone    bool          // each round is a batch by itself
+	views    bool          // and once more in one of two rounds
 	ahead    time.Duration // of the leader's clock, and as much is the helper's behind
 	damage   bool          // one file of the replay protection of one server
 	series   bool          // both servers add noise that is correlated over releases
@@ -104,6 +105,7 @@ func draw(seed uint64) config {
 	}
 	if n := seed / 3; (seed%3 == 0 || seed%4 == 1) && c.mode == dap.TimeInterval && !c.series && !c.rotate {
 		c.units, c.alone = 2+n%2, n%4 < 2
+		c.views = c.alone && n/4%2 == 1
 		if !c.window {
 			c.ahead = []time.Duration{-apart, apart}[n/2%2]
 		}
