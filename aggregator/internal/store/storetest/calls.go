@@ -127,7 +127,12 @@ func (p *play) commit(who int) func() {
 	}
 }
 
-func (p *play) selection() *store.Selection {
+func (p *play) selection(task *store.Task) *store.Selection {
+	if len(task.Views) > 0 && p.rng.IntN(8) > 0 { // else it is perhaps of no view
+		units := task.Views[p.rng.IntN(len(task.Views))]
+		start := firstBucket + p.rng.Uint64N(buckets)
+		return Interval(dap.Time(start-start%units), dap.Duration(units))
+	}
 	return Interval(dap.Time(firstBucket+p.rng.IntN(buckets)), dap.Duration(1+p.rng.IntN(2)))
 }
 
@@ -144,7 +149,7 @@ func (p *play) created(r *store.Resource, sel *store.Selection, made bool) {
 func (p *play) ask(proc *process, task *store.Task) func() {
 	var sel *store.Selection
 	if task.Mode == dap.TimeInterval {
-		sel = p.selection()
+		sel = p.selection(task)
 	}
 	p.sequence++
 	body, now := fmt.Appendf(nil, "collection %d", p.sequence), p.w.Now
@@ -190,7 +195,7 @@ func (p *play) answered(resource string, response []byte) {
 // release is of a selection with what its batches are said to hold.
 func (p *play) release(r *store.Resource, task *store.Task, sel store.Selection, count uint64, checksum dap.Checksum, begin func()) *store.Release {
 	return &store.Release{
-		Resource: r.ID, Task: task.ID, Kind: r.Kind, Selection: sel, Count: count, Checksum: checksum, Debit: "none",
+		Resource: r.ID, Task: task.ID, Kind: r.Kind, Selection: sel, Count: count, Checksum: checksum, Debit: "none", Sums: sums{},
 		Build: func(sum *vdaf.AggShare, f store.Frozen, _ []int64) ([]byte, *store.Kept, error) {
 			begin()
 			values, err := task.VDAF.Unshard([]*vdaf.AggShare{sum, task.VDAF.NewAggShare()})
@@ -298,7 +303,7 @@ func (p *play) job(who int, task *store.Task) func() {
 func (p *play) askShare(proc *process, task *store.Task) func() {
 	sel, now := &store.Selection{ID: dap.BatchID{1 + byte(p.rng.IntN(3))}}, p.w.Now
 	if task.Mode == dap.TimeInterval {
-		sel = p.selection()
+		sel = p.selection(task)
 	}
 	p.sequence++
 	body := fmt.Appendf(nil, "share %d", p.sequence)
@@ -330,7 +335,7 @@ func (p *play) share(who int, task *store.Task) func() {
 			if task.Mode == dap.TimeInterval {
 				in = r.sel.Interval.Contains(b.Batch.Start)
 			}
-			if in && b.State != store.Closed {
+			if in && (b.State != store.Closed || len(task.Views) > 0) { // a view has what another had
 				count += b.Verified
 				sum.Merge(b.Checksum)
 			}

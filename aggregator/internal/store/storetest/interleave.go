@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -89,6 +90,9 @@ func interleave(t *testing.T, h Harness, seed uint64) {
 		help:   []*store.Task{Task(t, dap.TimeInterval, 3), Task(t, dap.LeaderSelected, 4)},
 		series: Task(t, dap.TimeInterval, 5),
 	}
+	if seed%2 == 1 {
+		p.lead[0].Views, p.help[0].Views = []uint64{1, 2}, []uint64{1, 2}
+	}
 	tasks := slices.Concat(p.lead, p.help, []*store.Task{p.series})
 	for _, task := range tasks {
 		task.End = Epoch.Add(time.Hour)
@@ -116,6 +120,7 @@ func (p *play) begin(h Harness, tasks []*store.Task) {
 	both := &opened{Harness: h}
 	if p.w == nil {
 		p.w = NewWorld(p.t, both, tasks...)
+		Sums(p.t, p.w.Store)
 	} else {
 		p.w.h = both
 		p.w.open(p.t)
@@ -297,10 +302,18 @@ func (p *play) balanced(task *store.Task) (list []store.Released) {
 			p.t.Errorf("task %v: %d reports were acknowledged, %d are counted", task.ID, p.put[task.ID], before.Acknowledged)
 		}
 	}
-	collected, counted := uint64(0), make([]int64, Elements)
+	collected, views := uint64(0), make(map[uint64][]int64) // by the length of an interval, where there are views
 	for _, r := range list {
-		collected += r.Count
-		known := false
+		length := uint64(0)
+		if len(task.Views) > 0 {
+			length = binary.BigEndian.Uint64(r.Batch[8:]) - binary.BigEndian.Uint64(r.Batch) + 1
+		} else {
+			collected += r.Count
+		}
+		if views[length] == nil {
+			views[length] = make([]int64, Elements)
+		}
+		counted, known := views[length], false
 		for _, d := range p.drawn {
 			if d.task == task.ID && d.count == r.Count && d.checksum == r.Checksum && !known {
 				known = true
@@ -313,9 +326,16 @@ func (p *play) balanced(task *store.Task) (list []store.Released) {
 			p.t.Errorf("task %v: batch %x was released, and nothing was built for it", task.ID, r.Batch)
 		}
 	}
-	for n, v := range counted {
-		if v < 0 || v > 1 {
-			p.t.Errorf("task %v: report %d is in the releases %d times", task.ID, n, v)
+	for n := range Elements {
+		any := false
+		for length, counted := range views {
+			if v := counted[n]; v < 0 || v > 1 {
+				p.t.Errorf("task %v: report %d is in the releases %d times, of intervals of %d", task.ID, n, v, length)
+			}
+			any = any || counted[n] > 0
+		}
+		if any && len(task.Views) > 0 {
+			collected++
 		}
 	}
 	if collected != before.Collected {
