@@ -2,17 +2,24 @@ package aggregator_test
 
 import (
 	"bytes"
+	"errors"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/backup"
 	"github.com/starling-agg/starling/aggregator/helper"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/noise"
+	"github.com/starling-agg/starling/internal/disk/disktest"
+	"github.com/starling-agg/starling/internal/releases"
+	"github.com/starling-agg/starling/internal/service/database"
 )
 
 // viewed is a pair whose rounds are units, released in views of one, three and six, for two
@@ -307,4 +314,93 @@ func TestViewsRefuses(t *testing.T) {
 			t.Errorf("%s: it is taken", name)
 		}
 	}
+}
+
+// TestViewsAreNotRestored: a backup that knows of a round's release and not of its view's has
+// the round's sum; after a restore nothing is drawn from it, and it is gone.
+func TestViewsAreNotRestored(t *testing.T) {
+	p, start := viewed(t, scheduled(setup{}))
+	p.fetchKeys()
+	p.fill(start, 10)
+	p.passes(start + 3)
+	p.draws(start, 1, 10)
+	l, h := p.stopped()
+	saved := disktest.NewMem(8)
+	must(backup.Make(t.Context(), p.backupOf(dap.RoleLeader, l), saved))
+	p.onDisks(l, h)
+	p.draws(start, 3, 10)
+	l, h = p.stopped()
+	l = diskOf(t, recordOf(t, l))
+	restore(t, p.backupOf(dap.RoleLeader, l), saved)
+	p.onDisks(l, h)
+	p.anew()
+	a := p.ask(p.of(start, 3))
+	p.step()
+	p.refused(p.poll(a.header.Get("Location")), releases.ProblemClosed, http.StatusBadRequest)
+	if n := sumsOn(t, l); n != 0 {
+		t.Errorf("%d sums are left after a restore", n)
+	}
+}
+
+// TestSumsAreSealed: between the release of a round and that of its view neither server's
+// disk has the round's sum, which lies under a data key and is gone with the view's release.
+func TestSumsAreSealed(t *testing.T) {
+	p, start := viewed(t, setup{})
+	p.fill(start, 10)
+	p.passes(start + 6)
+	p.step()
+	l, h := p.stopped()
+	open := func(mem *disktest.Mem) (share []byte) {
+		return asks(t, mem, "SELECT share FROM batch WHERE verified > 0")
+	}
+	plain := [][]byte{open(l), open(h)}
+	p.onDisks(l, h)
+	p.draws(start, 1, 10)
+	p.draws(start, 3, 10)
+	l, h = p.stopped()
+	for side, mem := range []*disktest.Mem{l, h} {
+		if len(plain[side]) < 5*8 || sumsOn(t, mem) != 1 {
+			t.Errorf("%d bytes of a share, %d sums are kept", len(plain[side]), sumsOn(t, mem))
+		}
+		for name, b := range content(t, mem, ".") {
+			if bytes.Contains(b, plain[side]) {
+				t.Errorf("%s has the sum of a round that was released", name)
+			}
+		}
+	}
+	p.onDisks(l, h)
+	p.draws(start, 6, 10)
+	l, h = p.stopped()
+	for _, mem := range []*disktest.Mem{l, h} {
+		if n := sumsOn(t, mem); n != 0 {
+			t.Errorf("%d sums are kept for no view", n)
+		}
+	}
+	p.onDisks(l, h)
+}
+
+// sumsOn counts the sums that a store keeps for views.
+func sumsOn(t *testing.T, mem *disktest.Mem) int {
+	t.Helper()
+	return len(asks(t, mem, "SELECT zeroblob(count(*)) FROM bucket_sum"))
+}
+
+// asks reads one value of a store, on a copy of its disk.
+func asks(t *testing.T, mem *disktest.Mem, query string) (b []byte) {
+	t.Helper()
+	db, err := database.Open(database.Options{
+		FS: diskOf(t, content(t, mem, ".")), Name: "store.db", Migrations: os.DirFS("internal/store/sqlite/migrations"),
+		Statements: fstest.MapFS{"x.sql": {Data: []byte("-- name: ask\n" + query)}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.View(t.Context(), "ask", func(tx *database.Tx) error {
+		_, err := tx.One("ask", nil, &b)
+		return err
+	})
+	if err = errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
