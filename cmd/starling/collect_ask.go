@@ -50,7 +50,7 @@ func (a *asking) questions() ([]question.Span, error) {
 			return nil, a.unasked(err)
 		}
 	}
-	s, err := a.typed(a.recipe())
+	s, err := a.typed(a.recipe(), a.run.Session().Units())
 	if err != nil {
 		return nil, err
 	}
@@ -62,14 +62,11 @@ func (a *asking) questions() ([]question.Span, error) {
 	return spans, err
 }
 
-// units are those that are asked for at once.
-func (a *asking) units() uint64 { return a.run.Session().Units() }
-
 // recipe is what is collected.
 func (a *asking) recipe() *recipe.Recipe { return a.run.Session().Recipe() }
 
-// typed reads --from and --to.
-func (a *asking) typed(r *recipe.Recipe) (s question.Span, err error) {
+// typed reads --from and --to, of a recipe whose releases span that many units.
+func (a *asking) typed(r *recipe.Recipe, units uint64) (s question.Span, err error) {
 	if a.from == "" && a.to == "" {
 		return s, nil
 	}
@@ -77,7 +74,7 @@ func (a *asking) typed(r *recipe.Recipe) (s question.Span, err error) {
 		return s, failf(exitUsage, a.command(s), "the leader selects this recipe's batches: --from and --to do not apply")
 	}
 	now := a.now()
-	lately := a.instead(question.Lately(r, a.units(), now))
+	lately := a.instead(question.Lately(r, units, now))
 	for _, t := range []struct {
 		flag, text string
 		into       *time.Time
@@ -93,7 +90,7 @@ func (a *asking) typed(r *recipe.Recipe) (s question.Span, err error) {
 		return s, nil
 	}
 	hint := lately
-	if around, odd := question.Around(r, a.units(), s.From, now); a.to == "" && odd == nil {
+	if around, odd := question.Around(r, units, s.From, now); a.to == "" && odd == nil {
 		hint = a.command(around)
 	}
 	return s, failf(exitUsage, hint, "--from and --to go together")

@@ -44,13 +44,13 @@ func TestCollectTyped(t *testing.T) {
 		"no time":      {hourly, "yesterday", "today", `--from: "yesterday" is not a time`, "starling collect --from " + at(-24)},
 		"selected":     {selected, at(-3), at(-2), "--from and --to do not apply", "starling collect"},
 	} {
-		_, err := collecting(c.from, c.to).typed(c.recipe)
+		_, err := collecting(c.from, c.to).typed(c.recipe, c.recipe.BatchUnits())
 		f := new(failure)
 		if !errors.As(err, &f) || f.code != exitUsage || !strings.Contains(f.Error(), c.says) || !strings.HasPrefix(f.hint, c.hint) {
 			t.Errorf("%s: %+v; want %s; hint %s", name, f, c.says, c.hint)
 		}
 	}
-	if s, err := collecting(at(-3), at(-2)).typed(hourly); err != nil || s != hours(-3, -2) {
+	if s, err := collecting(at(-3), at(-2)).typed(hourly, hourly.BatchUnits()); err != nil || s != hours(-3, -2) {
 		t.Errorf("%v, %v", s, err)
 	}
 }
