@@ -58,7 +58,7 @@ func (p Direct) servers(*Recipe) []server {
 func (p Direct) gatewayKey(*Recipe) (signed.PublicKey, string) { return p.Gateway, "path.gateway" }
 func (Direct) keyed(*Recipe) bool                              { return true }
 func (Direct) task(*Recipe) (*dap.TaskConfiguration, error)    { return nil, errNoTask }
-func (Direct) deployment(*Recipe) ([32]byte, error)            { return [32]byte{}, ErrNoServerKeys }
+func (Direct) deployment(r *Recipe) ([32]byte, error)          { return mixedDeployment(r, 0) }
 
 func (p Direct) shuffle(r *Recipe) (*onion.Shuffle, error) {
 	return shuffleOf(r, signed.PublicKey{}, signed.PublicKey{}, p.Analyzer.Key)

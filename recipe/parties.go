@@ -1,6 +1,7 @@
 package recipe
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"time"
@@ -37,7 +38,7 @@ func shuffleOf(r *Recipe, first, second, analyzer signed.PublicKey) (*onion.Shuf
 	}
 	s := &onion.Shuffle{
 		Recipe: id, Messages: m.MessagesPerContribution(), Size: m.MessageSize(), MinBatch: r.MinBatch, Grace: r.Grace(),
-		Length: time.Duration(r.RoundUnits()*uint64(r.TimePrecision)/r.Parts()) * time.Second, First: first, Second: second, Analyzer: analyzer,
+		Length: time.Duration(r.RoundUnits()*uint64(r.TimePrecision)/r.Parts()) * time.Second, First: first, Second: second, Analyzer: analyzer, Logged: r.Log != nil,
 	}
 	if parts := int(r.Parts()); parts > 1 {
 		// At the begin of a round of the recipe those of the next; and two rounds more, for
@@ -90,6 +91,33 @@ func readKey(d *decoder, name string) (k signed.PublicKey) {
 	return k
 }
 
+// mixedDomain opens the hash that names a deployment of a path without proofs.
+const mixedDomain = "starling shuffle deployment v1"
+
+// mixedDeployment names what the parties of a path without proofs, gateway and relay are
+// together: the SHA-256 of
+//
+//	"starling shuffle deployment v1"; {opaque url<0..2^16-1>, key[32]} parties[..];
+//	opaque gateway[32], relay_url<0..2^16-1>; (zeros and empty without a relay) uint32 epoch_length
+func mixedDeployment(r *Recipe, epoch uint32) ([32]byte, error) {
+	b := cryptobyte.NewBuilder([]byte(mixedDomain))
+	for _, p := range r.Parties() {
+		addParty(b, p)
+	}
+	gateway, relay := r.GatewayKey(), ""
+	if r.Relay != nil {
+		relay = r.Relay.URL
+	}
+	b.AddBytes(gateway[:])
+	addBytes16(b, relay)
+	b.AddUint32(epoch)
+	out, err := b.Bytes()
+	if err != nil {
+		return [32]byte{}, fmt.Errorf("recipe: deployment: %w", err)
+	}
+	return sha256.Sum256(out), nil
+}
+
 // some is a key that is there, nil for none.
 func some(k signed.PublicKey) *signed.PublicKey {
 	if k.IsZero() {
@@ -125,7 +153,6 @@ func (v *validator) withoutProofs(r *Recipe) {
 	refuse("noise", r.Noise != nil && r.Noisy(), "nobody adds noise but the devices")
 	refuse("server_keys", r.ServerKeys != nil, "the parties' keys stand in it")
 	refuse("tokens", r.Tokens != nil, "credentials are shown to a leader and a helper")
-	refuse("log", r.Log != nil, "what stands in a log is their manifest")
 	refuse("participation", r.Sampled(), "they hold back batches of too few answers among dummies")
 	refuse("hpke_suite", r.KEM != X25519, "messages are sealed to X25519 keys")
 	refuse("dap", r.DAP != dap.Draft18, "DAP is not spoken")

@@ -93,7 +93,7 @@ func (p Shuffled) servers(*Recipe) []server {
 func (p Shuffled) gatewayKey(*Recipe) (signed.PublicKey, string) { return p.Gateway, "path.gateway" }
 func (Shuffled) keyed(*Recipe) bool                              { return true }
 func (Shuffled) task(*Recipe) (*dap.TaskConfiguration, error)    { return nil, errNoTask }
-func (Shuffled) deployment(*Recipe) ([32]byte, error)            { return [32]byte{}, ErrNoServerKeys }
+func (p Shuffled) deployment(r *Recipe) ([32]byte, error)        { return mixedDeployment(r, 0) }
 
 func (p Shuffled) shuffle(r *Recipe) (*onion.Shuffle, error) {
 	return shuffleOf(r, p.First.Key, p.Second.Key, p.Analyzer.Key)

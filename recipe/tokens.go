@@ -107,7 +107,7 @@ func (v *validator) tokens(r *Recipe) {
 				break
 			}
 		}
-		if r.ServerKeys == nil || r.Relay == nil {
+		if r.on().Proofs() && (r.ServerKeys == nil || r.Relay == nil) {
 			v.add("log", "needs server_keys and a relay: what stands in a log is the manifest")
 		}
 	}

@@ -33,11 +33,18 @@ const (
 	KindCohort Kind = 7
 	// KindCensus is a [Statement] over what a released histogram shows of attributes.
 	KindCensus Kind = 8
+	// KindShuffleKeys is a key list of a hop or an analyzer, of one round (package onion).
+	KindShuffleKeys Kind = 9
+	// KindBatch is what both hops have signed of a round's batch (package onion).
+	KindBatch Kind = 10
+	// KindFrontManifest is a manifest that a gateway alone has signed, for a path without
+	// leader and helper.
+	KindFrontManifest Kind = 11
 )
 
 // kindNames are for people, and for JSON.
 var kindNames = map[Kind]string{KindActive: "active", KindRecipe: "recipe", KindManifest: "manifest", KindKeyList: "key-list",
-	KindWithdrawal: "withdrawal", KindRelease: "release", KindCohort: "cohort", KindCensus: "census"}
+	KindWithdrawal: "withdrawal", KindRelease: "release", KindCohort: "cohort", KindCensus: "census", KindShuffleKeys: "shuffle-keys", KindBatch: "batch", KindFrontManifest: "front-manifest"}
 
 func (k Kind) String() string {
 	if name := kindNames[k]; name != "" {
@@ -244,7 +251,11 @@ type Cohort struct {
 
 func (x *Cohort) code(c *wire.Coder) {
 	c.Uint8((*uint8)(&x.Role), "role")
-	c.Check(x.Role == signed.Leader || x.Role == signed.Helper || x.Role == signed.Attester, "a cohort of a role that has none")
+	switch x.Role {
+	case signed.Leader, signed.Helper, signed.Hop1, signed.Hop2, signed.Attester:
+	default:
+		c.Fail("a cohort of a role that has none")
+	}
 	c.Uint32(&x.Epoch, "epoch")
 	c.Uint64(&x.Devices, "devices")
 }

@@ -48,6 +48,14 @@ const (
 	clockSkew = time.Minute
 )
 
+// A KeyLog is a transparency log that holds the key lists of hops and analyzers, one key of a
+// party for a round; client/logbook has one.
+type KeyLog interface {
+	client.Log
+	// ShuffleKeys is the signed list of one round, of a role, by its owner's root key.
+	ShuffleKeys(recipe [32]byte, role onion.Role, round uint64, root signed.PublicKey) ([]byte, error)
+}
+
 // A party is one that a contribution reaches.
 type party struct {
 	role onion.Role
@@ -64,6 +72,7 @@ type Contributor struct {
 	messenger *recipe.Messenger
 	parties   []party // in the order in which a contribution reaches them
 	lists     client.Doer
+	log       KeyLog // has the lists where the recipe names a log, and is nil where it names none
 	retry     exchange.Retry
 
 	mu    sync.Mutex // held over a fetch, so that many callers fetch once
@@ -123,6 +132,15 @@ func New(o Options) (*Contributor, error) {
 		return nil, errors.New("contribute: the source of Via is no Manifests of the recipe's gateway")
 	} else if c.lists == nil {
 		c.lists = c.o.HTTP
+	}
+	if c.recipe.Log != nil {
+		var ok bool
+		if c.log, ok = c.o.Log.(KeyLog); !ok {
+			return nil, errors.New("contribute: the recipe names a log, and Client.Log is none that holds key lists")
+		}
+		if c.o.Via != nil && c.o.Via.Source().(*Manifests).o.Source != ohttp.Source(c.o.Log) {
+			return nil, errors.New("contribute: the recipe names a log, and the manifests of Via do not come from it")
+		}
 	}
 	c.retry = exchange.Retry{Attempts: c.o.Attempts, First: firstWait, Longest: longestWait}
 	return c, nil

@@ -24,6 +24,9 @@
 // Then each party sees the network address of a device that follows the recipe, and when
 // it asked; so a device asks at times that do not depend on whether, or what, it answers.
 //
+// Where the recipe names a log the lists come from there, one key of a party for a round, and
+// from nowhere else ([ErrNotLogged]); so does the manifest behind a relay.
+//
 // # What a device cannot see
 //
 // A party that gives each device a list of its own knows by the key which device's layer
@@ -31,6 +34,7 @@
 // messages are whose, past both hops. A device sees that a party changes the key of a
 // round ([ErrConflict]), as long as the process lives, and nothing of what others were
 // given. Lists that the manifest pins are the same for all devices if the gateway, which
-// signs it, signs one of an epoch; until lists stand in a log, nothing else makes them
-// so.
+// signs it, signs one of an epoch. Lists of a log are the same for all devices without
+// anybody's word: the log takes one key of a round, and witnesses see that it shows one
+// tree.
 package contribute

@@ -27,6 +27,9 @@ var (
 	// ErrConflict: a party gave another key of the same round before: it may give each device
 	// one of its own.
 	ErrConflict = errors.New("contribute: another key of that round was given before")
+	// ErrNotLogged: the log that the recipe names has no key of the party for the present
+	// round, and no other key is taken.
+	ErrNotLogged = errors.New("contribute: the log has no key of that party for this round")
 )
 
 // A KeysError: a party's key list cannot be used. errors.Is tells the errors above,
@@ -71,6 +74,13 @@ func (c *Contributor) Refresh(ctx context.Context) error {
 	}
 	lists := make([]*onion.KeyList, len(c.parties))
 	for i, p := range c.parties {
+		if c.log != nil {
+			var err error
+			if lists[i], err = c.logged(p, round, need); err != nil {
+				return &KeysError{p.role, err}
+			}
+			continue
+		}
 		b, err := c.fetch(ctx, p)
 		if err != nil {
 			return fmt.Errorf("contribute: fetch the key list of %v: %w", p.role, err)
@@ -100,6 +110,31 @@ func (c *Contributor) needs(now time.Time) (uint64, error) {
 		end = min(end, last+1)
 	}
 	return end - 1, nil
+}
+
+// logged is a party's list as the log has it, an entry for each round: from the present one
+// to the last that is needed, and on as far as none is missing. The log holds one key of a round, so that a list that the
+// party itself hands out, to this device or to any other, is never asked for.
+func (c *Contributor) logged(p party, round, need uint64) (*onion.KeyList, error) {
+	var all *onion.KeyList
+	for n := round; ; n++ {
+		b, err := c.log.ShuffleKeys(c.shuffle.Recipe, p.role, n, p.root)
+		if n > need && err != nil {
+			return all, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrNotLogged, err)
+		}
+		one, err := c.read(b, p, n, n)
+		switch {
+		case err != nil:
+			return nil, err
+		case all == nil:
+			all = one
+		default:
+			all.Keys, all.Until = append(all.Keys, one.Keys...), one.Until
+		}
+	}
 }
 
 // fetch returns a party's list: that of the manifest if it pins one, and else the party's own.

@@ -43,6 +43,7 @@ type world struct {
 	// answer, where it is not nil, may answer in the place of a party.
 	answer func(host string, r *http.Request) *http.Response
 	stop   []func()
+	log    *held // of a recipe that names a log
 }
 
 func (w *world) do(r *http.Request) (*http.Response, error) {
@@ -72,9 +73,9 @@ func (w *world) RoundTrip(r *http.Request) (*http.Response, error) { return w.do
 
 // kind is a recipe's.
 type kind struct {
-	direct, relayed, counts bool
-	parted                  bool // a histogram in 3 independent batches
-	grouped                 bool // sums by group
+	direct, relayed, counts, logged bool
+	parted                          bool // a histogram in 3 independent batches
+	grouped                         bool // sums by group
 }
 
 // in runs a test in a bubble with the parties of a recipe: a cloak of exact sums of numbers
@@ -129,6 +130,10 @@ func newWorld(t testing.TB, k kind) *world {
 			Gateway: gateway, Mode: recipe.CountedMode}
 	}
 	r, err := account.New(o)
+	if k.logged {
+		r.Log = &recipe.Log{Origin: "log.example"}
+		w.log = &held{keys: make(map[named][]byte)}
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +160,13 @@ func newWorld(t testing.TB, k kind) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	last := analyzer.Options{Direct: k.direct, Signer: w.signers[onion.Analyzer], Shuffles: []onion.Shuffle{*w.shuffle}, FS: disktest.NewMem(3),
+	publish := func(role onion.Role) func(context.Context, *hop.Publication) error {
+		if w.log == nil {
+			return nil
+		}
+		return w.log.publish(role, w.signers[role].Root())
+	}
+	last := analyzer.Options{Publish: publish(onion.Analyzer), Direct: k.direct, Signer: w.signers[onion.Analyzer], Shuffles: []onion.Shuffle{*w.shuffle}, FS: disktest.NewMem(3),
 		Tokens: []string{"token of the second hop"}, Readers: []string{readers},
 		Tally: func(_ context.Context, b *analyzer.Batch) ([]byte, error) {
 			var all [][]byte
@@ -172,7 +183,7 @@ func newWorld(t testing.TB, k kind) *world {
 			if i == 1 {
 				tokens, next, token = []string{"token of the first hop"}, "analyzer", "token of the second hop"
 			}
-			h, err := hop.New(hop.Options{Number: i + 1, Signer: w.signers[onion.Role(i+1)], FS: disktest.NewMem(uint64(i + 1)), Tokens: tokens, Transport: w,
+			h, err := hop.New(hop.Options{Publish: publish(onion.Role(i + 1)), Number: i + 1, Signer: w.signers[onion.Role(i+1)], FS: disktest.NewMem(uint64(i + 1)), Tokens: tokens, Transport: w,
 				Shuffles: []hop.Shuffle{{Shuffle: *w.shuffle, Next: hop.Next{URL: "https://" + next + ".example/", Token: token}}}})
 			if err != nil {
 				t.Fatal(err)
@@ -207,7 +218,11 @@ func (w *world) run(name string, s interface {
 }
 
 func (w *world) options() client.Options {
-	return client.Options{Recipe: w.file, MaxEpsilon: math.Inf(1), Anchors: w.anchors, HTTP: w}
+	o := client.Options{Recipe: w.file, MaxEpsilon: math.Inf(1), Anchors: w.anchors, HTTP: w}
+	if w.log != nil {
+		o.Log = w.log
+	}
+	return o
 }
 
 func (w *world) contributor() *contribute.Contributor {

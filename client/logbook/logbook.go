@@ -30,6 +30,7 @@ import (
 	"github.com/starling-agg/starling/internal/logged"
 	"github.com/starling-agg/starling/internal/wire"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/shuffle/onion"
 	"github.com/starling-agg/starling/signed"
 )
 
@@ -347,15 +348,49 @@ func (l *Logbook) Manifest(context.Context) (*ohttp.Manifest, error) {
 		return nil, err
 	}
 	var found *ohttp.Manifest
-	for _, m := range h.content.Manifests {
-		if m.Deployment == l.deployment && m.ValidAt(now) == nil && (found == nil || after(m, found)) {
+	manifests := l.manifests(h)
+	for _, m := range manifests {
+		if m.ValidAt(now) == nil && (found == nil || after(m, found)) {
 			found = m
 		}
 	}
 	if found == nil {
-		return nil, fmt.Errorf("%w: of deployment %s, which holds %d of others or other times%s", ErrNoManifest, hex.EncodeToString(l.deployment[:4]), len(h.content.Manifests), h.skipped())
+		return nil, fmt.Errorf("%w: of deployment %s, of which it holds %d of other times%s", ErrNoManifest, hex.EncodeToString(l.deployment[:4]), len(manifests), h.skipped())
 	}
 	return found, nil
+}
+
+// manifests are the deployment's, in the order of the log: those that leader, helper and
+// gateway have signed, or on a path without these two the recipe's gateway alone.
+func (l *Logbook) manifests(h *held) (all []*ohttp.Manifest) {
+	list := h.content.Manifests
+	if !l.o.Recipe.Path.Proofs() {
+		list = h.content.Fronts
+	}
+	for _, m := range list {
+		if m.Deployment == l.deployment && (l.o.Recipe.Path.Proofs() || m.Signatures[0].Signature.Delegation.Root == l.o.Recipe.GatewayKey()) {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// ErrNoKey: the log holds no key of a party for a round.
+var ErrNoKey = errors.New("logbook: the log holds no key of that party for that round")
+
+// ShuffleKeys is the signed key list of a hop or an analyzer, of one round, by its owner's
+// root key: the log holds one, which is that of all devices. It fails with [ErrNoKey], and as
+// [Logbook.Coming].
+func (l *Logbook) ShuffleKeys(recipe [32]byte, role onion.Role, round uint64, root signed.PublicKey) ([]byte, error) {
+	h, _, err := l.now()
+	if err != nil {
+		return nil, err
+	}
+	b := h.content.ShuffleKeys(recipe, role, round, root)
+	if b == nil {
+		return nil, fmt.Errorf("%w: of %v, round %d%s", ErrNoKey, role, round, h.skipped())
+	}
+	return b, nil
 }
 
 // skipped says that what is missing may be there for a later version.
@@ -385,10 +420,7 @@ func (l *Logbook) Coming() (all []*ohttp.Manifest, err error) {
 	}
 	last := make(map[uint32]*ohttp.Manifest)
 	begun := make(map[uint32]bool)
-	for _, m := range h.content.Manifests {
-		if m.Deployment != l.deployment {
-			continue
-		}
+	for _, m := range l.manifests(h) {
 		if !now.Before(m.NotBefore) {
 			begun[m.Epoch] = begun[m.Epoch] || m.Issuers != nil
 			continue
@@ -409,8 +441,8 @@ func (l *Logbook) Coming() (all []*ohttp.Manifest, err error) {
 // issues says whether a manifest's issuers are those of its epoch: of the first of the
 // log's that names some. One that names none is as good as another only where none does.
 func (l *Logbook) issues(h *held, m *ohttp.Manifest) bool {
-	for _, x := range h.content.Manifests { // in the order of the log
-		if x.Deployment == l.deployment && x.Epoch == m.Epoch && x.Issuers != nil {
+	for _, x := range l.manifests(h) {
+		if x.Epoch == m.Epoch && x.Issuers != nil {
 			return m.Issuers != nil && x.Issuers.Leader == m.Issuers.Leader && x.Issuers.Helper == m.Issuers.Helper && x.Issuers.Attester == m.Issuers.Attester &&
 				slices.Equal(x.Issuers.Admission, m.Issuers.Admission)
 		}
@@ -427,7 +459,11 @@ func (l *Logbook) Cohort(m *ohttp.Manifest) (c arc.Cohort, ok bool, err error) {
 	if err != nil || !l.issues(h, m) {
 		return c, false, err
 	}
-	c, ok = h.content.Cohort(m)
+	if l.o.Recipe.Path.Proofs() {
+		c, ok = h.content.Cohort(m)
+	} else if p := l.o.Recipe.Parties(); len(p) > 2 {
+		c, ok = h.content.HopsCohort(m, p[0].Key, p[1].Key)
+	}
 	return c, ok, nil
 }
 
@@ -473,7 +509,7 @@ func (l *Logbook) Seen() (s Seen) {
 	s.Size, s.Time = l.memory.Checkpoint.Size, l.memory.Time
 	if l.held != nil {
 		s.Begin, s.End = l.held.Begin, l.held.End
-		s.Recipes, s.Manifests = len(l.held.content.Recipes), len(l.held.content.Manifests)
+		s.Recipes, s.Manifests = len(l.held.content.Recipes), len(l.held.content.Manifests)+len(l.held.content.Fronts)
 	}
 	return s
 }

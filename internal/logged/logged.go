@@ -12,6 +12,7 @@ import (
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/anonymity/tlog"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/shuffle/onion"
 	"github.com/starling-agg/starling/signed"
 )
 
@@ -54,6 +55,14 @@ func (j Judge) Claim(e tlog.Entry) (tlog.Claim, error) {
 		return c, err
 	case tlog.KindKeyList:
 		return j.keyList(e)
+	case tlog.KindShuffleKeys:
+		_, c, err := j.shuffleKeys(e)
+		return c, err
+	case tlog.KindBatch:
+		return j.batch(e)
+	case tlog.KindFrontManifest:
+		_, c, err := j.frontManifest(e)
+		return c, err
 	case tlog.KindRecipe, tlog.KindWithdrawal, tlog.KindRelease, tlog.KindCohort, tlog.KindCensus:
 		return j.statement(e)
 	}
@@ -74,12 +83,9 @@ func (j Judge) manifest(e tlog.Entry) (*ohttp.Manifest, tlog.Claim, error) {
 	bad := func(of, err error) (*ohttp.Manifest, tlog.Claim, error) {
 		return nil, tlog.Claim{}, fmt.Errorf("%w: %w", of, err)
 	}
-	m, err := ohttp.ReadManifest(e.Body)
-	if errors.Is(err, ohttp.ErrLater) {
-		err = fmt.Errorf("%w: %w", ErrLater, err)
-	}
+	m, err := readManifest(e)
 	if err != nil {
-		return bad(ErrContent, err)
+		return nil, tlog.Claim{}, err
 	}
 	roots := ohttp.Roots{}
 	owners := make(map[signed.Role]signed.Anchor)
@@ -109,6 +115,17 @@ func (j Judge) manifest(e tlog.Entry) (*ohttp.Manifest, tlog.Claim, error) {
 	c := tlog.Claim{From: m.NotBefore, Until: m.NotAfter, Owners: []signed.PublicKey{roots.Leader, roots.Helper, roots.Gateway},
 		About: about(e.Kind, m.Deployment[:], binary.BigEndian.AppendUint32(nil, m.Epoch), binary.BigEndian.AppendUint16(nil, m.Revision))}
 	return m, c, nil
+}
+
+func readManifest(e tlog.Entry) (*ohttp.Manifest, error) {
+	m, err := ohttp.ReadManifest(e.Body)
+	if errors.Is(err, ohttp.ErrLater) {
+		err = fmt.Errorf("%w: %w", ErrLater, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrContent, err)
+	}
+	return m, nil
 }
 
 // ofDeployment says whether the keys that have signed a manifest are those of the
@@ -247,8 +264,11 @@ func (j Judge) recipe(s *tlog.Statement, c *tlog.Claim) error {
 		return fmt.Errorf("%w: %w", ErrAuthor, err)
 	}
 	c.About = about(tlog.KindRecipe, id[:])
-	k := r.ServerKeys
-	for _, root := range []signed.PublicKey{k.Leader, k.Helper, k.Gateway} {
+	var roots []signed.PublicKey
+	for _, p := range r.Parties() {
+		roots = append(roots, p.Key)
+	}
+	for _, root := range append(roots, r.GatewayKey()) {
 		if !root.IsZero() && root != c.Owners[0] {
 			c.Owners = append(c.Owners, root)
 		}
@@ -294,8 +314,11 @@ type Content struct {
 	Recipes map[recipe.ID][]byte
 	// Manifests are in the order of the log.
 	Manifests []*ohttp.Manifest
-	cohorts   map[cohort]uint64
-	censuses  map[census]bool
+	// Fronts are those that a gateway has signed alone.
+	Fronts   []*ohttp.Manifest
+	cohorts  map[cohort]uint64
+	censuses map[census]bool
+	keys     map[keyOf][]byte
 	// Cohorts counts what owners say of how many devices have credentials.
 	Cohorts int
 	// Censuses counts what owners say of devices with attributes.
@@ -319,7 +342,7 @@ type Content struct {
 // statement) must be signed all the same. Two entries about the same, one of each version,
 // would show old and new devices different things: both stand in the log for all to see.
 func (j Judge) Read(entries []tlog.Placed) (*Content, error) {
-	x := &Content{Recipes: make(map[recipe.ID][]byte), cohorts: make(map[cohort]uint64), censuses: make(map[census]bool)}
+	x := &Content{Recipes: make(map[recipe.ID][]byte), cohorts: make(map[cohort]uint64), censuses: make(map[census]bool), keys: make(map[keyOf][]byte)}
 	seen := make(map[[32]byte]int64)
 	for _, p := range entries {
 		c, err := j.Claim(p.Entry)
@@ -360,6 +383,12 @@ func (x *Content) add(e tlog.Entry) error {
 			return err
 		}
 		x.Manifests = append(x.Manifests, m)
+	case tlog.KindFrontManifest:
+		m, err := ohttp.ReadManifest(e.Body)
+		if err != nil {
+			return err
+		}
+		x.Fronts = append(x.Fronts, m)
 	case tlog.KindCohort:
 		s, err := tlog.ReadStatement(e)
 		if err != nil {
@@ -384,6 +413,12 @@ func (x *Content) add(e tlog.Entry) error {
 		x.censuses[census{s.Deployment, h, s.Signature.Delegation.Root}] = true
 	case tlog.KindKeyList:
 		x.KeyLists++
+	case tlog.KindShuffleKeys:
+		l, root, err := onion.ReadKeyList(e.Body)
+		if err != nil {
+			return err
+		}
+		x.keys[keyOf{l.Recipe, l.Role, l.First, root}] = e.Body
 	case tlog.KindRelease:
 		x.Releases++
 	}
@@ -437,21 +472,27 @@ func (x *Content) Counted(r *recipe.Recipe) error {
 // Said is what the owners of both issuers and the attester say of a manifest's epoch, each
 // as the manifest names them, by their roles; those who have said nothing are missing.
 func (x *Content) Said(m *ohttp.Manifest) map[signed.Role]uint64 {
+	roots := make(map[signed.Role]signed.PublicKey)
+	for _, s := range m.Signatures {
+		if s.Role == signed.Leader || s.Role == signed.Helper {
+			roots[s.Role] = s.Signature.Delegation.Root
+		}
+	}
+	return x.said(m, roots)
+}
+
+// said is what the owners with some roots, and the attester, say.
+func (x *Content) said(m *ohttp.Manifest, roots map[signed.Role]signed.PublicKey) map[signed.Role]uint64 {
 	all := make(map[signed.Role]uint64)
 	if m.Issuers == nil {
 		return all
 	}
-	said := func(role signed.Role, root signed.PublicKey) {
+	roots[signed.Attester] = m.Issuers.Attester
+	for role, root := range roots {
 		if n, there := x.cohorts[cohort{m.Deployment, role, m.Epoch, root}]; there {
 			all[role] = n
 		}
 	}
-	for _, s := range m.Signatures {
-		if s.Role == signed.Leader || s.Role == signed.Helper {
-			said(s.Role, s.Signature.Delegation.Root)
-		}
-	}
-	said(signed.Attester, m.Issuers.Attester)
 	return all
 }
 

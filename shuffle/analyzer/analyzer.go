@@ -16,6 +16,9 @@ import (
 // that on the direct path those of one contribution stand together.
 type Batch = party.Batch
 
+// A Publication is what is put into a transparency log.
+type Publication = party.Publication
+
 // Limits bound what others can make an analyzer hold or do.
 type Limits = party.Limits
 
@@ -55,6 +58,11 @@ type Options struct {
 	// each time, for after a crash it is asked again. Where it fails the round waits, and it
 	// is asked again, ever more rarely, until Hold is over. Required.
 	Tally func(ctx context.Context, b *Batch) ([]byte, error)
+	// Publish has the key of each round logged, and what both hops signed of a batch before
+	// it is tallied, or finds them logged: nil once the log has it for ever. It gives up by
+	// itself after a while, and is asked again; it must be safe for concurrent use. Required
+	// for recipes that name a log.
+	Publish func(context.Context, *Publication) error
 	// Ahead is for how many rounds after the present one there are keys; default 2.
 	Ahead int
 	// Hold is for how long after its flush a round waits; default 24 h, at most 30 days.
@@ -82,7 +90,7 @@ func (o Options) party() party.Options {
 	for i, s := range o.Shuffles {
 		shuffles[i].Shuffle = s
 	}
-	return party.Options{Role: o.role(), Signer: o.Signer, Shuffles: shuffles, FS: o.FS, Tokens: o.Tokens, Readers: o.Readers, Tally: o.Tally,
+	return party.Options{Role: o.role(), Signer: o.Signer, Shuffles: shuffles, FS: o.FS, Tokens: o.Tokens, Readers: o.Readers, Tally: o.Tally, Publish: o.Publish,
 		Ahead: o.Ahead, Hold: o.Hold, Limits: o.Limits, Clock: o.Clock, Failpoints: o.Failpoints, Log: o.Log}
 }
 

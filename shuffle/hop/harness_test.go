@@ -101,6 +101,7 @@ type bench struct {
 	log     *slog.Logger
 	clock   disk.Clock
 	wrap    func(disk.FS) disk.FS // of those that start; nil: none
+	publish func(onion.Role) func(context.Context, *hop.Publication) error
 
 	tallying sync.Mutex
 	tallies  int // how often a tally was asked for
@@ -156,7 +157,11 @@ func (b *bench) options(p *place) hop.Options {
 	if p.role == onion.Second {
 		number, token, next, to = 2, fromFirst, host(onion.Analyzer), fromSecond
 	}
-	return hop.Options{Number: number, Signer: p.signer, FS: fs, Tokens: []string{token}, Transport: b.wire, Failpoints: p.points, Limits: b.limits, Hold: b.hold, Log: b.log, Clock: b.clock,
+	var publish func(context.Context, *hop.Publication) error
+	if b.publish != nil {
+		publish = b.publish(p.role)
+	}
+	return hop.Options{Publish: publish, Number: number, Signer: p.signer, FS: fs, Tokens: []string{token}, Transport: b.wire, Failpoints: p.points, Limits: b.limits, Hold: b.hold, Log: b.log, Clock: b.clock,
 		Shuffles: []hop.Shuffle{{Shuffle: b.s, Next: hop.Next{URL: "https://" + next, Token: to}}}}
 }
 
@@ -174,7 +179,11 @@ func (b *bench) run(p *place) (err error) {
 		if p.role == onion.Direct {
 			token = fromGateway
 		}
-		p.s, err = analyzer.New(analyzer.Options{Direct: p.role == onion.Direct, Signer: p.signer, Shuffles: []onion.Shuffle{b.s}, FS: p.fs, Tokens: []string{token},
+		var publish func(context.Context, *hop.Publication) error
+		if b.publish != nil {
+			publish = b.publish(p.role)
+		}
+		p.s, err = analyzer.New(analyzer.Options{Publish: publish, Direct: p.role == onion.Direct, Signer: p.signer, Shuffles: []onion.Shuffle{b.s}, FS: p.fs, Tokens: []string{token},
 			Readers: []string{ofCollector}, Failpoints: p.points, Limits: b.limits, Hold: b.hold, Log: b.log, Clock: b.clock,
 			Tally: func(_ context.Context, x *analyzer.Batch) ([]byte, error) {
 				b.tallying.Lock()

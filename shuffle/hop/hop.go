@@ -20,6 +20,9 @@ type Shuffle = party.Shuffle
 // A Next is the party that a hop hands batches to: hop 2, or the analyzer.
 type Next = party.Next
 
+// A Publication is what is put into a transparency log.
+type Publication = party.Publication
+
 // Limits bound what others can make a hop hold or do.
 type Limits = party.Limits
 
@@ -71,6 +74,10 @@ type Options struct {
 	Hold time.Duration
 	// Limits bound what can be sent.
 	Limits Limits
+	// Publish has the key of each round logged, or finds it logged: nil once the log has it
+	// for ever. It gives up by itself after a while, and is asked again; it must be safe for
+	// concurrent use. Required for recipes that name a log.
+	Publish func(context.Context, *Publication) error
 	// Transport carries batches to the next party; default one of its own.
 	Transport http.RoundTripper
 	// Clock is the time by which rounds end; default the system's.
@@ -97,7 +104,7 @@ func (o Options) role() onion.Role {
 
 func (o Options) party(random derand.Rand) party.Options {
 	return party.Options{Role: o.role(), Signer: o.Signer, Shuffles: o.Shuffles, FS: o.FS, Tokens: o.Tokens, Ahead: o.Ahead, Hold: o.Hold,
-		Limits: o.Limits, Transport: o.Transport, Clock: o.Clock, Failpoints: o.Failpoints, Log: o.Log, Random: random}
+		Limits: o.Limits, Publish: o.Publish, Transport: o.Transport, Clock: o.Clock, Failpoints: o.Failpoints, Log: o.Log, Random: random}
 }
 
 // Validate says what is missing or cannot be.

@@ -75,6 +75,30 @@ func OpenKeyList(b []byte, root signed.PublicKey, recipe [32]byte, role Role) (*
 	return l, nil
 }
 
+// ReadKeyList reads a list as an entry of a transparency log has it, of one round, and by
+// which root key it is signed: whether that is a party's is for who knows the recipe. It
+// fails as [OpenKeyList].
+func ReadKeyList(b []byte) (l *KeyList, root signed.PublicKey, err error) {
+	if len(b) > MaxKeyList {
+		return nil, root, fmt.Errorf("%w: longer than %d bytes", ErrKeys, MaxKeyList)
+	}
+	l = &KeyList{}
+	signature, message, err := read(b, ErrKeys, l.code)
+	switch {
+	case err != nil:
+		return nil, root, err
+	case len(l.Keys) != 1:
+		return nil, root, fmt.Errorf("%w: of %d rounds, and an entry of a log is of one", ErrKeys, len(l.Keys))
+	case l.Role < First || l.Role > Direct:
+		return nil, root, fmt.Errorf("%w: of %v", ErrKeys, l.Role)
+	}
+	root = signature.Delegation.Root
+	if err := signature.Verify(root, keysDomain, message, l.Issued, l.Until); err != nil {
+		return nil, root, fmt.Errorf("onion: the key list of %v: %w", l.Role, err)
+	}
+	return l, root, nil
+}
+
 // Key is the key of a round; it fails with [ErrKeys] where the list has none.
 func (l *KeyList) Key(round uint64) (*sealed.PublicKey, error) {
 	if round < l.First || round-l.First >= uint64(len(l.Keys)) {

@@ -136,6 +136,47 @@ func OpenManifest(b []byte, s *Shuffle, role Role, round uint64) (m, before *Man
 	return m, before, nil
 }
 
+// ReadManifest reads hop 2's manifest with that of hop 1 in it, as an entry of a
+// transparency log has them, and by which root keys they are signed: whether these are the
+// hops', and the batch one of the recipe's, is for who knows that ([OpenManifest]). It fails
+// with [ErrManifest], [ErrCount], or an error of package signed.
+func ReadManifest(b []byte) (m *Manifest, roots [2]signed.PublicKey, err error) {
+	one := func(b []byte, role Role) (*Manifest, signed.PublicKey, error) {
+		m := &Manifest{}
+		var root signed.PublicKey
+		if len(b) > MaxManifest {
+			return nil, root, fmt.Errorf("%w: longer than %d bytes", ErrManifest, MaxManifest)
+		}
+		signature, message, err := read(b, ErrManifest, m.code)
+		if err != nil {
+			return nil, root, err
+		}
+		if m.Role != role {
+			return nil, root, fmt.Errorf("%w: of %v, want that of %v", ErrManifest, m.Role, role)
+		}
+		root = signature.Delegation.Root
+		if err := signature.Verify(root, manifestDomain, message, m.At, m.At); err != nil {
+			return nil, root, fmt.Errorf("onion: the manifest of %v: %w", role, err)
+		}
+		return m, root, nil
+	}
+	if m, roots[1], err = one(b, Second); err != nil {
+		return nil, roots, err
+	}
+	first, root, err := one(m.Before, First)
+	if err != nil {
+		return nil, roots, err
+	}
+	roots[0] = root
+	switch {
+	case first.Recipe != m.Recipe || first.Round != m.Round:
+		return nil, roots, fmt.Errorf("%w: hop 1's is of another batch", ErrManifest)
+	case first.Contributions != m.Contributions || first.Messages != m.Messages:
+		return nil, roots, fmt.Errorf("%w: hop 1 signed %d messages, hop 2 says %d", ErrCount, first.Messages, m.Messages)
+	}
+	return m, roots, nil
+}
+
 // Enough says whether the messages that are left of a batch are as many as the least batch
 // has: whoever fills a batch with what does not open makes it smaller than it looks.
 func Enough(s *Shuffle, messages uint64) bool {

@@ -26,6 +26,8 @@ type Shuffle struct {
 	// Ahead is for how many rounds after the present one devices need keys; 0 for those that
 	// contribute to the present one.
 	Ahead int
+	// Logged says that devices take keys from a transparency log, and from nowhere else.
+	Logged bool
 	// First, Second and Analyzer are the root keys of their owners. First and Second are
 	// zero on the direct path.
 	First, Second, Analyzer signed.PublicKey

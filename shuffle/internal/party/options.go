@@ -118,7 +118,11 @@ type Options struct {
 	// Hold is how long after its flush a round waits for the other party; default 24 h.
 	Hold time.Duration
 	// Tally is the analyzer's. It says the same each time, for a crash may ask it again.
-	Tally      func(context.Context, *Batch) ([]byte, error)
+	Tally func(context.Context, *Batch) ([]byte, error)
+	// Publish puts something into the transparency log, or finds it there: nil once the log
+	// has it for ever. It gives up by itself after a while, and is asked again. Required
+	// where a shuffle is logged.
+	Publish    func(context.Context, *Publication) error
 	Limits     Limits
 	Transport  http.RoundTripper
 	Clock      disk.Clock
@@ -188,6 +192,9 @@ func (o *Options) validate(s *Shuffle) error {
 	}
 	if s.EnvelopeToken != 0 || s.MessageToken != 0 {
 		return errors.New("its contributions have tokens, which nobody here can check")
+	}
+	if s.Logged && o.Publish == nil {
+		return errors.New("its keys stand in a log, and there is no way to one")
 	}
 	if s.Direct() != (o.Role == onion.Direct) {
 		return errors.New("it goes another way")

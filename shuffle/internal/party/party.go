@@ -70,6 +70,7 @@ type Party struct {
 	places  chan struct{} // for requests
 	wake    chan struct{}
 	done    chan sent
+	fresh   chan struct{} // there are keys to be logged
 	sending sync.WaitGroup
 
 	mu       sync.Mutex            // the last of all locks: nobody who has it takes another
@@ -109,9 +110,12 @@ type round struct {
 	out      *onion.Manifest // of the batch to hand on
 	manifest []byte          // the same, signed
 	sending  bool
+	batched  bool          // what both hops signed of the batch stands in the log
 	again    time.Time     // not to be tried before
 	wait     time.Duration // that again came after
 	trouble  string        // guarded by Party.mu
+	logged   bool          // the key stands in the log; guarded by Party.mu
+	unlogged string        // why it does not; guarded by Party.mu
 }
 
 // New opens a party's directory. It fails with *[StateError] where that is damaged.
@@ -120,7 +124,7 @@ func New(o Options) (*Party, error) {
 		return nil, err
 	}
 	p := &Party{o: o, budget: body.NewBudget(o.Limits.InFlight), places: make(chan struct{}, o.Limits.Requests), wake: make(chan struct{}, 1),
-		done: make(chan sent), shuffles: make(map[[32]byte]*shuffle)}
+		done: make(chan sent), fresh: make(chan struct{}, 1), shuffles: make(map[[32]byte]*shuffle)}
 	for _, s := range o.Shuffles {
 		if err := p.openShuffle(s); err != nil {
 			return nil, errors.Join(fmt.Errorf("shuffle: %w", err), p.Close())
@@ -179,6 +183,9 @@ func (p *Party) rouse() {
 func (p *Party) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() { cancel(); p.sending.Wait() }()
+	if p.o.Publish != nil {
+		p.sending.Go(func() { p.keepLogged(ctx) })
+	}
 	for {
 		next, err := p.step(ctx)
 		if err != nil {
@@ -378,6 +385,10 @@ func (p *Party) makeKeys(x *shuffle, now time.Time) error {
 		p.mu.Lock()
 		x.state, x.rounds[n] = next, r
 		p.mu.Unlock()
+		select {
+		case p.fresh <- struct{}{}:
+		default:
+		}
 	}
 	return nil
 }

@@ -42,6 +42,10 @@ type RoundStatus struct {
 	Contributions uint64 `json:"contributions,omitempty"`
 	Messages      uint64 `json:"messages,omitempty"`
 	Trouble       string `json:"trouble,omitempty"`
+	// Logged says that the key stands in the log, of a recipe that names one, and Unlogged
+	// why it does not.
+	Logged   bool   `json:"logged,omitempty"`
+	Unlogged string `json:"unlogged,omitempty"`
 }
 
 // Status says how the party stands.
@@ -59,7 +63,7 @@ func (p *Party) Status() *Status {
 		for _, n := range slices.Sorted(maps.Keys(x.rounds)) {
 			r := x.rounds[n]
 			of = append(of, r)
-			y.Rounds = append(y.Rounds, RoundStatus{Round: n, Flush: x.Flush(n), Stage: Gathering, Trouble: r.trouble})
+			y.Rounds = append(y.Rounds, RoundStatus{Round: n, Flush: x.Flush(n), Stage: Gathering, Trouble: r.trouble, Logged: r.logged, Unlogged: r.unlogged})
 		}
 		rounds = append(rounds, of)
 		s.Shuffles = append(s.Shuffles, y)

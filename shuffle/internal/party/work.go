@@ -37,6 +37,11 @@ func (p *Party) work(ctx context.Context, r *round) (ended bool, err error) {
 	r.gate.Lock()
 	r.closed = true
 	r.gate.Unlock()
+	if p.o.tallies() {
+		if err := p.logBatch(ctx, r); err != nil {
+			return false, err
+		}
+	}
 	if err := p.o.Failpoints.Hit(failBeforeWork); err != nil {
 		return false, err
 	}
