@@ -37,6 +37,10 @@ type Analyzer struct {
 	Key service.Secret `toml:"key"`
 	// Delegation is the word of the analyzer's root, which the recipes name, for it. Required.
 	Delegation service.Path `toml:"delegation"`
+	// Policy is the file that devices have, of the transparency log in which recipes stand:
+	// there the key of each round is put, and what both hops signed of a batch before it is
+	// tallied. Required for recipes that name a log; the log's anchors know the three roots.
+	Policy service.Path `toml:"policy"`
 	// Ahead is for how many rounds after the present one there are keys; for more where a
 	// recipe collects in independent batches. Default 2.
 	Ahead int `toml:"ahead"`
@@ -89,18 +93,19 @@ func (c *Analyzer) options(log *slog.Logger) (analyzer.Options, error) {
 		f.Add("", err)
 		return o, f.All()
 	}
-	recipes := make(tallies)
+	recipes, logs := make(tallies), make(publishers)
 	for i, path := range c.Recipes {
 		m, err := mix(path, -1, o.Signer.Root())
 		if err != nil {
 			f.Add(fmt.Sprintf("recipes[%d]: ", i), err)
 			continue
 		}
+		f.Add(fmt.Sprintf("recipes[%d]: ", i), logs.add(c.Policy, m.Recipe, m.recipe))
 		direct := m.Direct()
 		f.If(len(o.Shuffles) > 0 && direct != o.Direct, "recipes[%d]: %s is on another path than the one before: run an analyzer for each", i, path)
 		o.Direct, o.Shuffles, recipes[m.Recipe] = direct, append(o.Shuffles, *m.Shuffle), m
 	}
-	o.Tally = recipes.tally
+	o.Tally, o.Publish = recipes.tally, logs.publish()
 	if all := f.All(); all != nil {
 		return o, all
 	}

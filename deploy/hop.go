@@ -34,6 +34,10 @@ type Hop struct {
 	Key service.Secret `toml:"key"`
 	// Delegation is the word of the hop's root, which the recipes name, for it. Required.
 	Delegation service.Path `toml:"delegation"`
+	// Policy is the file that devices have, of the transparency log in which recipes stand:
+	// there the key of each round is put, and devices take it from nowhere else. Required
+	// for recipes that name a log; the log's anchors know the hop's root.
+	Policy service.Path `toml:"policy"`
 	// Ahead is for how many rounds after the present one there are keys; for more where a
 	// recipe collects in independent batches. Default 2.
 	Ahead int `toml:"ahead"`
@@ -97,6 +101,7 @@ func (c *Hop) options(log *slog.Logger) (hop.Options, error) {
 		f.Add("", err)
 		return o, f.All()
 	}
+	logs := make(publishers)
 	for i, s := range c.Shuffles {
 		token, err := s.NextToken.Text()
 		f.Add(fmt.Sprintf("shuffles[%d].next_token: ", i), err)
@@ -105,8 +110,10 @@ func (c *Hop) options(log *slog.Logger) (hop.Options, error) {
 			f.Add(fmt.Sprintf("shuffles[%d].recipe: ", i), err)
 			continue
 		}
+		f.Add(fmt.Sprintf("shuffles[%d].recipe: ", i), logs.add(c.Policy, m.Recipe, m.recipe))
 		o.Shuffles = append(o.Shuffles, hop.Shuffle{Shuffle: *m.Shuffle, Next: hop.Next{URL: m.parties[c.Number].URL, Token: token}})
 	}
+	o.Publish = logs.publish()
 	if all := f.All(); all != nil {
 		return o, all
 	}

@@ -92,6 +92,7 @@ func readTokens(files []service.Secret, what string) (tokens []string, err error
 // A mixed recipe is what a hop or an analyzer has of one.
 type mixed struct {
 	*onion.Shuffle
+	recipe    *recipe.Recipe
 	parties   []recipe.Party // that its messages pass, the analyzer last
 	messenger *recipe.Messenger
 }
@@ -104,7 +105,7 @@ func mix(path service.Path, place int, owner signed.PublicKey) (*mixed, error) {
 		return nil, err
 	}
 	r := checked.Recipe()
-	m := &mixed{parties: r.Parties()}
+	m := &mixed{recipe: r, parties: r.Parties()}
 	if m.Shuffle, err = r.Shuffle(); err == nil {
 		m.messenger, err = r.Messenger()
 	}
