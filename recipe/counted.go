@@ -112,6 +112,5 @@ func (r *Recipe) counts() string {
 		return who + fmt.Sprintf(": the %d that decide in a round are counted by the credentials of its reports, without %d of which "+
 			"the leader or the helper, whichever is honest, releases nothing", r.Dummies.Senders, r.Threshold())
 	}
-	return who + fmt.Sprintf(": the %d whose reports are in a batch are counted by their credentials, by the leader or the helper, "+
-		"whichever is honest", r.MinBatch)
+	return who + fmt.Sprintf(": the %d whose reports are in a batch are counted by their credentials, %s", r.MinBatch, r.on().counters())
 }

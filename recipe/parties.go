@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/crypto/cryptobyte"
 
+	"github.com/starling-agg/starling/anonymity/arc"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/shuffle/onion"
 	"github.com/starling-agg/starling/signed"
@@ -45,6 +46,9 @@ func shuffleOf(r *Recipe, first, second, analyzer signed.PublicKey) (*onion.Shuf
 		// lists that are as old, as manifests pin them.
 		s.Ahead = 4*parts - 1
 	}
+	if r.Tokens != nil && r.on().shows() {
+		s.EnvelopeToken, s.MessageToken = arc.PresentationSize, MessageTokenSize(s.Messages)
+	}
 	if w, ok := r.Window.(Between); ok && w.End > 0 {
 		_, end := r.PartRounds(r.Round(w.End - 1))
 		s.Last = end - 1
@@ -56,6 +60,15 @@ func shuffleOf(r *Recipe, first, second, analyzer signed.PublicKey) (*onion.Shuf
 		return nil, &InvalidError{"min_batch", fmt.Sprintf("is %d, of %d messages each: a round of a shuffle has %d at most", s.MinBatch, s.Messages, onion.MaxBatch)}
 	}
 	return s, nil
+}
+
+// MessageTokenSize is the length of what each of the messages of a contribution shows to hop 2:
+// a presentation under the limit that is their number, or where it is one without a limit.
+func MessageTokenSize(messages int) int {
+	if messages < arc.MinLimit {
+		return arc.PresentationSize
+	}
+	return arc.LimitedSize(messages)
 }
 
 func (p Party) server(name, field string) server {
@@ -139,6 +152,9 @@ func (v *validator) parties(r *Recipe) {
 	if r.Relay != nil {
 		list = append(list, server{name: "gateway", key: key, keyField: field})
 	}
+	if r.Tokens != nil {
+		list = append(list, server{name: "attester", key: r.Tokens.Key, keyField: "tokens.key"})
+	}
 	v.keys(list)
 }
 
@@ -152,7 +168,13 @@ func (v *validator) withoutProofs(r *Recipe) {
 	}
 	refuse("noise", r.Noise != nil && r.Noisy(), "nobody adds noise but the devices")
 	refuse("server_keys", r.ServerKeys != nil, "the parties' keys stand in it")
-	refuse("tokens", r.Tokens != nil, "credentials are shown to a leader and a helper")
+	if r.Tokens != nil && !r.Path.shows() {
+		v.add("tokens", "is for two servers, or two hops in mode %v: nobody here looks at credentials", TokensMode)
+	}
+	if r.Tokens != nil && r.Tokens.Admission {
+		v.add("tokens.admission", "%s", only+"a gateway asks for tokens of reports")
+	}
+	refuse("targeting", r.Targeting != nil && r.Log != nil, "leader and helper have its census logged")
 	refuse("participation", r.Sampled(), "they hold back batches of too few answers among dummies")
 	refuse("hpke_suite", r.KEM != X25519, "messages are sealed to X25519 keys")
 	refuse("dap", r.DAP != dap.Draft18, "DAP is not spoken")

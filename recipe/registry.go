@@ -141,7 +141,7 @@ var codepoints = []Codepoint{
 	{"path", tagDirect, "direct", true},
 
 	{"shuffle-mode", uint16(CountedMode), "counted", true},
-	{"shuffle-mode", 2, "tokens", false},
+	{"shuffle-mode", uint16(TokensMode), "tokens", true},
 
 	{"cloak", uint16(ModernCloak), "modern", true},
 	{"cloak", uint16(SingleUserCloak), "single-user", true},

@@ -23,6 +23,9 @@ type Shuffled struct {
 	Gateway signed.PublicKey
 	// Mode is how it is known that the contributions are of devices.
 	Mode ShuffleMode
+	// EpochLength is that of the epochs of the issuers' keys, in seconds, [MinEpochLength] to
+	// [MaxEpochLength], in [TokensMode], and zero in the other.
+	EpochLength uint32
 }
 
 // A Party is where one of those is reached that messages pass.
@@ -36,9 +39,15 @@ type Party struct {
 // A ShuffleMode is how it is known that the contributions of a batch are of devices.
 type ShuffleMode uint8
 
-// CountedMode: the hops sign how many contributions there were, and the first is trusted not
-// to put its own in the place of others.
-const CountedMode ShuffleMode = 1
+const (
+	// CountedMode: the hops sign how many contributions there were, and the first is trusted
+	// not to put its own in the place of others.
+	CountedMode ShuffleMode = 1
+	// TokensMode: a contribution shows a credential to hop 1, and each of its messages one to
+	// hop 2 (package anonymity/arc; docs/proofs/tokens.md, theorems 8 to 11), so that
+	// neither is trusted not to pad.
+	TokensMode ShuffleMode = 2
+)
 
 func (m ShuffleMode) String() string { return nameOf("shuffle-mode", uint16(m)) }
 
@@ -60,11 +69,17 @@ func (p Shuffled) append(b *cryptobyte.Builder) {
 	addParty(b, p.Analyzer)
 	addKey(b, p.Gateway)
 	b.AddUint8(uint8(p.Mode))
+	if p.Mode == TokensMode {
+		b.AddUint32(p.EpochLength)
+	}
 }
 
 func readShuffled(d *decoder) Path {
 	p := Shuffled{First: readParty(d, "first"), Second: readParty(d, "second"), Analyzer: readParty(d, "analyzer"), Gateway: readKey(d, "gateway")}
 	p.Mode = ShuffleMode(d.known("shuffle-mode"))
+	if p.Mode == TokensMode {
+		p.EpochLength = d.u32("epoch-length")
+	}
 	return p
 }
 
@@ -75,16 +90,31 @@ func (p Shuffled) params() any {
 		Analyzer Party             `json:"analyzer"`
 		Gateway  *signed.PublicKey `json:"gateway,omitempty"`
 		Mode     string            `json:"mode"`
-	}{p.First, p.Second, p.Analyzer, some(p.Gateway), p.Mode.String()}
+		Epoch    uint32            `json:"epoch_length,omitempty"`
+	}{p.First, p.Second, p.Analyzer, some(p.Gateway), p.Mode.String(), p.EpochLength}
 }
 
 func (p Shuffled) validate(v *validator, r *Recipe) {
 	v.parties(r)
-	if p.Mode != CountedMode {
-		v.add("path.mode", "is %d, want %d", p.Mode, CountedMode)
+	switch p.Mode {
+	case CountedMode:
+		if p.EpochLength != 0 {
+			v.add("path.epoch_length", "is for mode %v", TokensMode)
+		}
+	case TokensMode:
+		v.between("path.epoch_length", uint64(p.EpochLength), MinEpochLength, MaxEpochLength)
+		if r.Tokens == nil || r.Log == nil {
+			v.add("path.mode", "is %v, which needs tokens, and a log: only that shows that all devices have the same keys of the issuers", TokensMode)
+		}
+	default:
+		v.add("path.mode", "is %d, want %d or %d", p.Mode, CountedMode, TokensMode)
 	}
 	v.withoutProofs(r)
 }
+
+func (p Shuffled) shows() bool          { return p.Mode == TokensMode }
+func (p Shuffled) epoch(*Recipe) uint32 { return p.EpochLength }
+func (Shuffled) counters() string       { return "by each hop" }
 
 func (p Shuffled) servers(*Recipe) []server {
 	return []server{p.First.server("first hop", "first"), p.Second.server("second hop", "second"), p.Analyzer.server("analyzer", "analyzer")}
@@ -93,7 +123,7 @@ func (p Shuffled) servers(*Recipe) []server {
 func (p Shuffled) gatewayKey(*Recipe) (signed.PublicKey, string) { return p.Gateway, "path.gateway" }
 func (Shuffled) keyed(*Recipe) bool                              { return true }
 func (Shuffled) task(*Recipe) (*dap.TaskConfiguration, error)    { return nil, errNoTask }
-func (p Shuffled) deployment(r *Recipe) ([32]byte, error)        { return mixedDeployment(r, 0) }
+func (p Shuffled) deployment(r *Recipe) ([32]byte, error)        { return mixedDeployment(r, p.EpochLength) }
 
 func (p Shuffled) shuffle(r *Recipe) (*onion.Shuffle, error) {
 	return shuffleOf(r, p.First.Key, p.Second.Key, p.Analyzer.Key)
@@ -109,40 +139,54 @@ func (Shuffled) message(z LocalRandomizer, q Query) (release.Message, float64, e
 	return z.whole(q)
 }
 
-func (Shuffled) assumptions(*Recipe, int) []string {
-	return []string{
-		"one of the two hops, whichever it is, mixes the messages of a batch and tells nobody in which order",
-		"the first hop puts no contributions of its own in the place of devices', which nobody else could see (counted)",
+func (p Shuffled) assumptions(*Recipe, int) []string {
+	const mixes = "one of the two hops, whichever it is, mixes the messages of a batch and tells nobody in which order"
+	if p.shows() {
+		return []string{mixes + ", and its issuer gives nobody credentials beside those that the attester orders; no hop is trusted not to put messages of its own " +
+			"in the place of devices', for each counts credentials (tokens)"}
 	}
+	return []string{mixes, "the first hop puts no contributions of its own in the place of devices', which nobody else could see (counted)"}
 }
 
-func (Shuffled) failures() []Fallback {
-	return []Fallback{{
+func (p Shuffled) failures() []Fallback {
+	list := []Fallback{{
 		Kind: HopsCollude,
 		When: "the two hops put together in which order they mixed, and the analyzer what it reads",
 		Loss: NoPrivacy,
 		Note: "they know which messages are of one device, and these give its answer",
-	}, {
+	}}
+	if p.shows() {
+		return list
+	}
+	return append(list, Fallback{
 		Kind: FirstHopPads,
 		When: "the first hop puts contributions of its own in the place of others', and the analyzer knows them",
 		Loss: NoPrivacy,
 		Note: "a device is alone in the batch, and its messages give its answer",
-	}}
+	})
 }
 
-func (Shuffled) lacks(r *Recipe) []string {
+func (p Shuffled) lacks(r *Recipe) []string {
+	batch := fmt.Sprintf("no two servers keep the least batch: that nothing is released about fewer than %d is up to the hops, which sign the number, "+
+		"and to the first of them alone that these are devices", r.MinBatch)
+	if p.shows() {
+		batch = fmt.Sprintf("no two servers keep the least batch: that nothing is released about fewer than %d is up to the hops, of which one that is honest hands "+
+			"on no batch of fewer devices with credentials", r.MinBatch)
+	}
 	return []string{
-		fmt.Sprintf("no two servers keep the least batch: that nothing is released about fewer than %d is up to the hops, which sign the number, "+
-			"and to the first of them alone that these are devices", r.MinBatch),
+		batch,
 		"the analyzer reads every message, and the result as soon as there is one; with two servers nobody reads any part of an answer that is not random",
 		"devices prove nothing: one of them, or one in many guises, may send what is no answer",
 	}
 }
 
-func (Shuffled) views(r *Recipe) (list [][2]string) {
+func (p Shuffled) views(r *Recipe) (list [][2]string) {
 	first := "the network address and time of each contribution, "
 	if r.Relay != nil {
 		list, first = edgeViews(), ""
+	}
+	if p.shows() {
+		defer func() { list = append(list, attesterView) }()
 	}
 	return append(list,
 		[2]string{"first hop", first + "which closed messages are of one contribution, and how many there are; nothing inside"},
@@ -154,7 +198,7 @@ func (Shuffled) views(r *Recipe) (list [][2]string) {
 func (Shuffled) row() [3]string {
 	return [3]string{
 		"the hops closed messages, of which the second cannot say which belong together; the analyzer all messages, mixed",
-		"one of the two hops, not to tell its order; the first, not to pad a batch; and a number of honest devices. Devices prove nothing",
+		"one of the two hops, not to tell its order; the first, not to pad a batch (counted), or none (tokens); and a number of honest devices. Devices prove nothing",
 		"the devices' own: of sums little more than a server would add (cloak); of counts an error that grows with the root of their number",
 	}
 }

@@ -120,14 +120,18 @@ func (v *validator) tokens(r *Recipe) {
 		v.add("tokens.attestation", "is %d, which is none", t.Attestation)
 	}
 	v.between("tokens.min_cohort", t.MinCohort, 1, MaxCohort)
-	if r.ServerKeys == nil || r.Relay == nil {
+	if !r.Keyed() || r.Relay == nil {
 		v.add("tokens", "needs server_keys and a relay: the manifest names the issuers, and who sends directly is known without credentials")
 		return
 	}
-	if hi, seconds := bits.Mul64(r.RoundUnits(), uint64(r.TimePrecision)); hi != 0 || seconds > uint64(r.ServerKeys.EpochLength) {
-		v.add("tokens", "needs rounds that are no longer than an epoch of the issuers' keys, %d seconds", r.ServerKeys.EpochLength)
+	if hi, seconds := bits.Mul64(r.RoundUnits(), uint64(r.TimePrecision)); hi != 0 || seconds > uint64(r.EpochLength()) {
+		v.add("tokens", "needs rounds that are no longer than an epoch of the issuers' keys, %d seconds", r.EpochLength())
 	}
 }
+
+// EpochLength is that of the epochs of the issuers' keys, in seconds; zero where the recipe
+// has none.
+func (r *Recipe) EpochLength() uint32 { return r.on().epoch(r) }
 
 // describeTokens says who counts devices, and who could count more than there are.
 func (r *Recipe) describeTokens(line func(string, string, ...any)) {
@@ -139,10 +143,17 @@ func (r *Recipe) describeTokens(line func(string, string, ...any)) {
 		line("Devices", "are not counted: nothing keeps one of them, or a server, from sending many reports")
 		return
 	}
-	line("Devices", "each has one report a round, or none: it shows leader and helper a credential each, which tells nothing else of it")
+	forgers := "leader and helper together, or the attester"
+	if r.on().Proofs() {
+		line("Devices", "each has one report a round, or none: it shows leader and helper a credential each, which tells nothing else of it")
+	} else {
+		forgers = "both hops together, or the attester"
+		line("Devices", "each has one contribution a round, or none: it shows hop 1 a credential for it, and hop 2 one for each message, which cannot be told from "+
+			"another's; no hop is trusted not to pad a batch")
+	}
 	said := proves[t.Attestation]
 	line("", "the attester %s vouches for devices (%s): %s, and %s", t.Attester, t.Attestation, said[0], said[1])
-	line("", "forging takes leader and helper together, or the attester: %d counts devices that the attester vouches for", r.MinBatch)
+	line("", "forging takes %s: %d counts devices that the attester vouches for", forgers, r.MinBatch)
 	line("", "no device shows a credential before %s of the epoch", count(t.MinCohort, "device has one", "devices have those"))
 	if ok, why := r.Counted(); ok {
 		line("", "the devices that the guarantee counts on are counted by credentials: they are on nobody's word but the attester's")

@@ -152,6 +152,15 @@ func (p TwoServer) deployment(r *Recipe) ([32]byte, error) {
 	return sha256.Sum256(out), nil
 }
 
+func (TwoServer) shows() bool { return true }
+func (TwoServer) epoch(r *Recipe) uint32 {
+	if r.ServerKeys == nil {
+		return 0
+	}
+	return r.ServerKeys.EpochLength
+}
+func (TwoServer) counters() string { return "by the leader or the helper, whichever is honest" }
+
 func (p TwoServer) leaderSelected() bool   { return p.BatchMode == dap.LeaderSelected }
 func (TwoServer) joins() bool              { return true }
 func (TwoServer) keepers() string          { return "leader and helper each see to" }
@@ -203,10 +212,13 @@ func (TwoServer) views(r *Recipe) [][2]string {
 		[2]string{"leader", "one share of each answer (random by itself), and the number of reports; not who sent them"},
 		twoServerViews[1], twoServerViews[2])
 	if r.Tokens != nil {
-		list = append(list, [2]string{"attester", "which devices take credentials, and when, long before any round; not what they answer, nor whether"})
+		list = append(list, attesterView)
 	}
 	return list
 }
+
+// attesterView is that of who vouches for devices.
+var attesterView = [2]string{"attester", "which devices take credentials, and when, long before any round; not what they answer, nor whether"}
 
 // edgeViews are those of a relay and its gateway.
 func edgeViews() [][2]string {
