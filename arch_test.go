@@ -30,7 +30,7 @@ var floors = [][]string{
 	{"vdaf", "shuffle/cloak"}, // which recipes state and devices draw; who shuffles stands far above
 	{"dap", "shuffle/onion"},  // what devices ship and recipes fix of a shuffle; who shuffles stands far above
 	{"recipe", "internal/exchange", "internal/releases"},
-	{"internal/logged"},
+	{"internal/logged", "internal/showing"},
 	{"aggregator"},
 	{"client", "collector", "shuffle"},
 	{"internal/uploads"},

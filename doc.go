@@ -33,6 +33,7 @@
 //	internal/uploads   what a gateway must know of DAP uploads, which it cannot parse, and of
 //	                   envelopes for a shuffler
 //	internal/logged    what entries of the transparency log say, and who may say it
+//	internal/showing   what devices show hops of the shuffled path, and how it is verified
 //	internal/releases  digests of what was released of a task
 //	aggregator         leader  helper  keyset  keyset/vault  backup  database  status  aggregatortest
 //	                   internal/{segment store lease verify rounds release datakey record

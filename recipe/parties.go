@@ -47,7 +47,7 @@ func shuffleOf(r *Recipe, first, second, analyzer signed.PublicKey) (*onion.Shuf
 		s.Ahead = 4*parts - 1
 	}
 	if r.Tokens != nil && r.on().shows() {
-		s.EnvelopeToken, s.MessageToken = arc.PresentationSize, MessageTokenSize(s.Messages)
+		s.EnvelopeToken, s.MessageToken = arc.PresentationSize, messageToken(s.Messages)
 	}
 	if w, ok := r.Window.(Between); ok && w.End > 0 {
 		_, end := r.PartRounds(r.Round(w.End - 1))
@@ -62,9 +62,9 @@ func shuffleOf(r *Recipe, first, second, analyzer signed.PublicKey) (*onion.Shuf
 	return s, nil
 }
 
-// MessageTokenSize is the length of what each of the messages of a contribution shows to hop 2:
+// messageToken is the length of what each of the messages of a contribution shows to hop 2:
 // a presentation under the limit that is their number, or where it is one without a limit.
-func MessageTokenSize(messages int) int {
+func messageToken(messages int) int {
 	if messages < arc.MinLimit {
 		return arc.PresentationSize
 	}

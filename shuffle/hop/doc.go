@@ -45,6 +45,17 @@
 // messages by its own. So the guarantee says that hop 1 is trusted not to pad, and that
 // one of the hops keeps its order to itself.
 //
+// # Lying hops, in the mode tokens
+//
+// Every contribution shows hop 1 a token, and each of its messages one to hop 2 ([Tokens]): a
+// hop counts only what shows one that holds for the layer it opened, and of which no other
+// with the same tag was counted in the round. So a hop that pads needs credentials of devices,
+// and hop 2 hands on no batch with fewer than MinBatch times m messages of devices that have
+// some. A contribution whose token does not hold is dropped before the count, as one that
+// does not open; such a message is one that did not open, and one whose tag was counted has
+// come again. [Status] counts both ("unproved" and "spent"). Tags are in memory alone, while
+// the round is opened.
+//
 // # Failure
 //
 // Run fails where the disk does; the hop is opened anew then, by the code that recovers

@@ -101,6 +101,7 @@ type bench struct {
 	log     *slog.Logger
 	clock   disk.Clock
 	wrap    func(disk.FS) disk.FS // of those that start; nil: none
+	shows   *issuers              // in the mode tokens
 	publish func(onion.Role) func(context.Context, *hop.Publication) error
 
 	tallying sync.Mutex
@@ -161,8 +162,12 @@ func (b *bench) options(p *place) hop.Options {
 	if b.publish != nil {
 		publish = b.publish(p.role)
 	}
+	var tokens hop.Tokens
+	if b.shows != nil {
+		tokens = b.shows.verifier(p.role)
+	}
 	return hop.Options{Publish: publish, Number: number, Signer: p.signer, FS: fs, Tokens: []string{token}, Transport: b.wire, Failpoints: p.points, Limits: b.limits, Hold: b.hold, Log: b.log, Clock: b.clock,
-		Shuffles: []hop.Shuffle{{Shuffle: b.s, Next: hop.Next{URL: "https://" + next, Token: to}}}}
+		Shuffles: []hop.Shuffle{{Shuffle: b.s, Tokens: tokens, Next: hop.Next{URL: "https://" + next, Token: to}}}}
 }
 
 // run starts a party.
@@ -333,7 +338,7 @@ func (b *bench) envelopes(round uint64, from, to int) (all [][]byte) {
 			all = append(all, b.envelope(round, d))
 			continue
 		}
-		e, err := b.s.Shape(round).Seal(k, b.messages(d), nil)
+		e, err := b.s.Shape(round).Seal(k, b.messages(d), b.shows.present(round, d))
 		if err != nil {
 			b.t.Fatal(err)
 		}

@@ -23,6 +23,10 @@ type Next = party.Next
 // A Publication is what is put into a transparency log.
 type Publication = party.Publication
 
+// Tokens say which tokens hold that contributions show hop 1, and messages hop 2, in the mode
+// tokens. Package hop knows no credential: its caller does.
+type Tokens = party.Tokens
+
 // Limits bound what others can make a hop hold or do.
 type Limits = party.Limits
 

@@ -27,8 +27,9 @@
 // which round's batch an envelope is for; it tells no more than the time of sending does.
 // Changed, it makes an envelope that does not open.
 //
-// Tokens are presentations of a fixed size, bound to the layer below them. In the mode
-// counted there are none, and their size is zero.
+// Tokens are presentations of a fixed size, bound to the layer below them and to what it is
+// sealed under and beside ([Shape.AAD]). In the mode counted there are none, and their size
+// is zero.
 //
 // # Signatures
 //

@@ -64,7 +64,10 @@ func TestLayers(t *testing.T) {
 	p := newPairs(t)
 	for _, s := range []Shape{{Round: 7, Messages: 1, Size: 1}, {Round: 7, Messages: 5, Size: 24}, {Round: 7, Messages: 3, Size: 100, EnvelopeToken: 9, MessageToken: 5}} {
 		bound := make(map[string][]byte)
-		present := func(to Role, b []byte) ([]byte, error) {
+		present := func(to Role, aad, b []byte) ([]byte, error) {
+			if !bytes.Equal(aad, s.AAD(to)) {
+				t.Errorf("bound to %x, want %x", aad, s.AAD(to))
+			}
 			n := s.token(to)
 			token := sha256.Sum256(append([]byte{byte(to)}, b...))
 			bound[string(token[:n])] = bytes.Clone(b)

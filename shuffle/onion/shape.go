@@ -133,9 +133,19 @@ func (s Shape) info(to Role) []byte {
 	return binary.BigEndian.AppendUint64(append(b, s.Recipe[:]...), s.Round)
 }
 
-// A Present returns the token for a party, of the size that the shape has, bound to what
-// stands behind it.
-type Present func(to Role, bound []byte) ([]byte, error)
+// A Present returns the token for a party, of the size that the shape has, bound to aad, which
+// is [Shape.AAD], and to what stands behind it.
+type Present func(to Role, aad, bound []byte) ([]byte, error)
+
+// AAD is all that the layer for a party is sealed under and beside: the HPKE info, and before
+// an envelope its header. A token is bound to it.
+func (s Shape) AAD(to Role) []byte {
+	b := s.info(to)
+	if framed(to) {
+		b = append(b, s.header(to)...)
+	}
+	return b
+}
 
 // Keys are those to which a contribution on the shuffled path is sealed.
 type Keys struct{ First, Second, Analyzer *sealed.PublicKey }
@@ -206,7 +216,7 @@ func (s Shape) layer(dst []byte, to Role, key *sealed.PublicKey, content []byte,
 		if present == nil {
 			return nil, fmt.Errorf("%w: no token for %v", ErrShape, to)
 		}
-		token, err := present(to, content)
+		token, err := present(to, s.AAD(to), content)
 		if err != nil {
 			return nil, err
 		}
@@ -262,6 +272,21 @@ func (s Shape) Opener(role Role, key *sealed.KeyPair) (*Opener, error) {
 		return nil, err
 	}
 	return &Opener{ring, s.info(role), s, role}, s.Validate()
+}
+
+// Errors of tokens, to branch on with errors.Is.
+var (
+	// ErrToken: none, or one that does not hold for what stands behind it, in this round, here.
+	ErrToken = errors.New("onion: a token that does not hold")
+	// ErrSpent: its device has shown as much as may be of this round.
+	ErrSpent = errors.New("onion: a token that was counted before")
+)
+
+// A Verdict is what is known of a token: its tag, which is the same for what one device shows
+// twice and tells nothing else, or why it counts for nothing.
+type Verdict struct {
+	Tag [32]byte
+	Err error // [ErrToken]
 }
 
 // An Opened is what was in a record; Parts is nil where it did not open, or was not of the

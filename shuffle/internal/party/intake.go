@@ -21,11 +21,14 @@ const (
 	wordOver    = "over"    // one of a round that has all that it takes
 	wordPiece   = "piece"   // of a batch
 	wordRefused = "refused" // a batch, or a piece of one
+
+	wordUnproved = "unproved" // what opened, with a token that does not hold
+	wordSpent    = "spent"    // with one that was counted before
 )
 
 // Words lists them.
 func Words() []string {
-	return []string{wordTaken, wordAgain, wordLate, wordStray, wordSize, wordOver, wordPiece, wordRefused}
+	return []string{wordTaken, wordAgain, wordLate, wordStray, wordSize, wordOver, wordPiece, wordRefused, wordUnproved, wordSpent}
 }
 
 // Errors of what arrives, beside those of package onion and signed.

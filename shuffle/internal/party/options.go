@@ -30,6 +30,16 @@ type Shuffle struct {
 	onion.Shuffle
 	// Next is whom a hop hands batches to; an analyzer has none.
 	Next Next
+	// Tokens says which tokens hold that the hop is shown. Required where it is shown any,
+	// and for no other.
+	Tokens Tokens
+}
+
+// Tokens say which tokens hold. Safe for concurrent use.
+type Tokens interface {
+	// Verify says what it knows of each of some tokens of a round, in their order, with aad
+	// and what stands behind each. It fails where nothing can be said now; it is asked again.
+	Verify(ctx context.Context, round uint64, aad []byte, shown []onion.Opened) ([]onion.Verdict, error)
 }
 
 // A Batch is what an analyzer tallies: each message once, in no order that means anything, but
@@ -190,8 +200,9 @@ func (o *Options) validate(s *Shuffle) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
-	if s.EnvelopeToken != 0 || s.MessageToken != 0 {
-		return errors.New("its contributions have tokens, which nobody here can check")
+	shown := map[onion.Role]int{onion.First: s.EnvelopeToken, onion.Second: s.MessageToken, onion.Direct: s.EnvelopeToken}[o.Role]
+	if (shown > 0) != (s.Tokens != nil) {
+		return errors.New("tokens are shown here, and nobody checks them, or the other way round")
 	}
 	if s.Logged && o.Publish == nil {
 		return errors.New("its keys stand in a log, and there is no way to one")

@@ -8,6 +8,7 @@ import (
 	"io"
 	"path"
 	"strconv"
+	"sync"
 
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/shuffle/internal/order"
@@ -22,7 +23,9 @@ type opened struct {
 	*scratch
 	records uint64 // that opened
 	dropped uint64 // that did not
-	doubled uint64 // that came again
+	doubled uint64 // that came again, or at hop 2 whose token did
+	// unproved and spent are those of dropped and doubled whose tokens count for nothing.
+	unproved, spent uint64
 }
 
 // work opens a round whose time has come, once and as a whole, and makes of it what is to be
@@ -57,6 +60,8 @@ func (p *Party) work(ctx context.Context, r *round) (ended bool, err error) {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, all.close()) }()
+	p.count(x, wordUnproved, all.unproved)
+	p.count(x, wordSpent, all.spent)
 	t := Totals{Contributions: all.records, Messages: all.n, Refused: all.dropped}
 	enough := all.records >= x.MinBatch
 	if !p.o.gathers() {
@@ -89,14 +94,17 @@ func (p *Party) open(ctx context.Context, r *round) (all opened, err error) {
 		return all, err
 	}
 	var chunk [][]byte
-	seen := make(map[digest]struct{}, r.have())
+	seen, tags := make(map[digest]struct{}, r.have()), make(map[[32]byte]struct{})
 	flush := func() error {
 		if err := ctx.Err(); err != nil {
 			return &laterError{err}
 		}
-		for _, o := range opener.Open(chunk, p.run) {
+		items := opener.Open(chunk, p.run)
+		if err := p.show(ctx, r, items, tags, &all); err != nil {
+			return err
+		}
+		for _, o := range items {
 			if o.Parts == nil {
-				all.dropped++
 				continue
 			}
 			all.records++
@@ -134,6 +142,68 @@ func (p *Party) open(ctx context.Context, r *round) (all opened, err error) {
 		return all, errors.Join(err, all.close())
 	}
 	return all, nil
+}
+
+// show takes out of what was opened, and counts, all that did not open or shows no token that
+// counts. tags are those of the round that were counted: a round is opened as a whole, so
+// that no tag is ever on a disk.
+func (p *Party) show(ctx context.Context, r *round, items []onion.Opened, tags map[[32]byte]struct{}, all *opened) error {
+	var at []int
+	for i := range items {
+		if items[i].Parts == nil {
+			all.dropped++
+		} else if r.shuffle.Tokens != nil {
+			at = append(at, i)
+		}
+	}
+	if len(at) == 0 {
+		return nil
+	}
+	aad := r.shuffle.Shape(r.number).AAD(p.o.Role)
+	verdicts := make([]onion.Verdict, len(at))
+	each := (len(at) + p.o.Limits.Workers - 1) / p.o.Limits.Workers
+	errs := make([]error, p.o.Limits.Workers)
+	var working sync.WaitGroup
+	for w := range p.o.Limits.Workers {
+		from, to := min(w*each, len(at)), min((w+1)*each, len(at))
+		if from == to {
+			break
+		}
+		working.Go(func() {
+			shown := make([]onion.Opened, 0, to-from)
+			for _, i := range at[from:to] {
+				shown = append(shown, items[i])
+			}
+			var got []onion.Verdict
+			if got, errs[w] = r.shuffle.Tokens.Verify(ctx, r.number, aad, shown); errs[w] == nil && copy(verdicts[from:to], got) != to-from {
+				errs[w] = errors.New("tokens that nothing was said of")
+			}
+		})
+	}
+	working.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return &laterError{fmt.Errorf("tokens: %w", err)}
+	}
+	for j, i := range at {
+		v := verdicts[j]
+		_, again := tags[v.Tag]
+		switch {
+		case v.Err != nil:
+			all.dropped++
+			all.unproved++
+		case again && p.o.gathers(): // no contribution of a device that has made one
+			all.dropped++
+			all.spent++
+		case again:
+			all.doubled++
+			all.spent++
+		default:
+			tags[v.Tag] = struct{}{}
+			continue
+		}
+		items[i].Parts = nil
+	}
+	return nil
 }
 
 // commit writes what was opened in an order that is drawn now, and signs it: from then on it
