@@ -38,8 +38,14 @@ func TestOptions(t *testing.T) {
 		"no token": {func(o *analyzer.Options) { o.Tokens = nil }, false}, "a short token": {func(o *analyzer.Options) { o.Tokens = []string{"short"} }, false},
 		"no reader": {func(o *analyzer.Options) { o.Readers = nil }, false}, "no tally": {func(o *analyzer.Options) { o.Tally = nil }, false},
 		"another owner": {func(o *analyzer.Options) { o.Signer = signer(1) }, false}, "another way": {func(o *analyzer.Options) { o.Direct = true }, false},
-		"tokens in contributions": {func(o *analyzer.Options) { o.Shuffles[0].MessageToken = 300 }, false}, "a batch of one": {func(o *analyzer.Options) { o.Shuffles[0].MinBatch = 1 }, false},
-		"too far ahead": {func(o *analyzer.Options) { o.Ahead = 1000 }, false}, "for ever": {func(o *analyzer.Options) { o.Hold = 1000 * time.Hour }, false},
+		"tokens that the hops take off": {func(o *analyzer.Options) { o.Shuffles[0].MessageToken = 300 }, true},
+		"tokens that nobody checks": {func(o *analyzer.Options) {
+			shown := direct
+			shown.EnvelopeToken = 300
+			o.Direct, o.Shuffles, o.Tokens = true, []onion.Shuffle{shown}, nil
+		}, false},
+		"a batch of one": {func(o *analyzer.Options) { o.Shuffles[0].MinBatch = 1 }, false},
+		"too far ahead":  {func(o *analyzer.Options) { o.Ahead = 1000 }, false}, "for ever": {func(o *analyzer.Options) { o.Hold = 1000 * time.Hour }, false},
 		"a body below an envelope": {func(o *analyzer.Options) { o.Limits.Body = 1000 }, false}, "negative": {func(o *analyzer.Options) { o.Limits.Workers = -1 }, false},
 	} {
 		o := good()
