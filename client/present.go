@@ -12,7 +12,8 @@ import (
 )
 
 // Held are a device's credentials of one key epoch: one of each issuer, with the name of
-// the issuer's key, as the manifest of the epoch has it.
+// the issuer's key, as the manifest of the epoch has it. Of the shuffled path Leader stands
+// for hop 1, and Helper for hop 2.
 type Held struct {
 	Leader, Helper       *arc.Credential
 	LeaderKey, HelperKey arc.KeyID

@@ -28,6 +28,8 @@ func (r *Recipe) Counted() (ok bool, why string) {
 		return false, "no number of devices is counted on"
 	case t == nil:
 		return false, "no credentials are shown"
+	case !r.on().Proofs():
+		return false, "that contributions are of devices is counted by each hop, and not that these follow the recipe"
 	case r.Log == nil:
 		return false, "no log shows that all devices have the same keys of the issuers"
 	case t.MinCohort < needs:
@@ -112,5 +114,6 @@ func (r *Recipe) counts() string {
 		return who + fmt.Sprintf(": the %d that decide in a round are counted by the credentials of its reports, without %d of which "+
 			"the leader or the helper, whichever is honest, releases nothing", r.Dummies.Senders, r.Threshold())
 	}
-	return who + fmt.Sprintf(": the %d whose reports are in a batch are counted by their credentials, %s", r.MinBatch, r.on().counters())
+	return who + fmt.Sprintf(": the %d whose reports are in a batch are counted by their credentials, by the leader or the helper, "+
+		"whichever is honest", r.MinBatch)
 }

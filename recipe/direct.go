@@ -60,7 +60,6 @@ func (Direct) keyed(*Recipe) bool                              { return true }
 func (Direct) task(*Recipe) (*dap.TaskConfiguration, error)    { return nil, errNoTask }
 func (Direct) shows() bool                                     { return false }
 func (Direct) epoch(*Recipe) uint32                            { return 0 }
-func (Direct) counters() string                                { return "" }
 func (Direct) deployment(r *Recipe) ([32]byte, error)          { return mixedDeployment(r, 0) }
 
 func (p Direct) shuffle(r *Recipe) (*onion.Shuffle, error) {

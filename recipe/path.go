@@ -42,10 +42,9 @@ type Path interface {
 	deployment(r *Recipe) ([32]byte, error)
 
 	// shows: devices may show credentials on it. epoch is the length of the epochs of the
-	// issuers' keys in seconds, 0 for none, and counters who counts by them, in words.
+	// issuers' keys in seconds, 0 for none.
 	shows() bool
 	epoch(r *Recipe) uint32
-	counters() string
 
 	// leaderSelected: batches are cut by a server, and not of whole rounds.
 	leaderSelected() bool

@@ -79,6 +79,19 @@ var messageVariants = sync.OnceValue(func() map[string]*Recipe {
 		list[name+"qa of sums"] = made(p, account.Options{Query: GroupSums{Min: -5, Max: 5, Groups: 3}, Randomizer: QA{Epsilon0: Decimal{2, 0}, Levels: 5, Asks: AskSums}, Rounds: 2})
 		list[name+"randomized group"] = made(p, account.Options{Query: GroupSums{Min: 2, Max: 300, Groups: 5}, Randomizer: RandomizedGroup{Epsilon0: Decimal{3, 0}, Asks: AskSizes}})
 	}
+	shown := relayed
+	shown.Mode, shown.EpochLength = TokensMode, DefaultEpochLength
+	tokens := account.Options{Relay: relay, Log: &Log{Origin: "log.example"},
+		Tokens: &Tokens{Attester: "https://attester.example/", Key: rootOf("attester"), Attestation: Codes, MinCohort: 1000}}
+	for name, o := range map[string]account.Options{
+		"tokens":     {Query: Sum{Max: 20}, Randomizer: Cloak{Kind: ModernCloak}, Epsilon: one},
+		"tokens krr": {Query: Histogram{Length: 5}, Randomizer: KRR{Epsilon0: Decimal{2, 0}}},
+	} {
+		o.Relay, o.Log, o.Tokens = tokens.Relay, tokens.Log, tokens.Tokens
+		list[name] = made(shown, o)
+	}
+	logged := directPath()
+	list["logged"] = made(logged, account.Options{Query: Histogram{Length: 2}, Randomizer: KRR{Epsilon0: Decimal{2, 0}}, Log: &Log{Origin: "log.example"}})
 	list["direct behind a relay"] = made(alone, account.Options{Query: Histogram{Length: 2}, Randomizer: KRR{Epsilon0: Decimal{2, 0}}, Relay: relay})
 	list["calibrated qa"] = made(shuffledPath(), account.Options{Query: GroupSums{Max: 20, Groups: 4}, Randomizer: QA{Asks: AskSizes}, Epsilon: one})
 	list["direct and pure"] = made(directPath(), account.Options{Query: Histogram{Length: 2}, Randomizer: KRR{Epsilon0: Decimal{2, 0}}, Pure: true})
@@ -328,6 +341,25 @@ func TestMessagePathsRefuse(t *testing.T) {
 		{"shuffled krr", "noise", func(r *Recipe) { r.Noise = DiscreteLaplace{Rational{Num: 5, Den: 1}} }},
 		{"modern", "server_keys", func(r *Recipe) { r.ServerKeys = new(ServerKeys) }},
 		{"modern", "tokens", func(r *Recipe) { r.Tokens = new(Tokens) }},
+		{"direct krr", "tokens", func(r *Recipe) { r.Tokens = all["tokens"].Tokens }},
+		{"modern", "path.epoch_length", func(r *Recipe) { p := shuffledPath(); p.EpochLength = DefaultEpochLength; r.Path = p }},
+		{"tokens", "path.epoch_length", func(r *Recipe) { p := r.Path.(Shuffled); p.EpochLength = MinEpochLength - 1; r.Path = p }},
+		{"tokens", "path.mode", func(r *Recipe) { r.Tokens = nil }},
+		{"tokens", "path.mode", func(r *Recipe) { r.Log = nil }},
+		{"tokens", "path.mode", func(r *Recipe) { p := r.Path.(Shuffled); p.Mode = 3; r.Path = p }},
+		{"tokens", "tokens", func(r *Recipe) { p := r.Path.(Shuffled); p.Mode, p.EpochLength = CountedMode, 0; r.Path = p }},
+		{"tokens", "tokens", func(r *Recipe) {
+			p := r.Path.(Shuffled)
+			p.EpochLength = MinEpochLength
+			r.Path = p
+		}},
+		{"tokens", "tokens", func(r *Recipe) {
+			p := r.Path.(Shuffled)
+			p.Gateway, r.Path, r.Relay = signed.PublicKey{}, p, nil
+		}},
+		{"tokens", "tokens.key", func(r *Recipe) { t := *r.Tokens; t.Key = rootOf("first"); r.Tokens = &t }},
+		{"tokens", "tokens.admission", func(r *Recipe) { t := *r.Tokens; t.Admission = true; r.Tokens = &t }},
+		{"tokens", "targeting", func(r *Recipe) { r.Targeting = new(Targeting) }},
 		{"shuffled krr", "participation", func(r *Recipe) { r.Participation = Bernoulli{Rational{Num: 1, Den: 2}} }},
 		{"modern", "hpke_suite", func(r *Recipe) { r.KEM = XWing }},
 		{"modern", "dap", func(r *Recipe) { r.DAP = dap.Draft19 }},
@@ -423,4 +455,43 @@ func cloaked(r *Recipe, change func(*Cloak)) {
 	z := r.Randomizer.(Cloak)
 	change(&z)
 	r.Randomizer = z
+}
+
+// TestTrustInHops: in the mode counted the guarantee trusts the first hop not to pad, and in the
+// mode tokens none; each is said with the rest, and the layers have room for what is shown.
+func TestTrustInHops(t *testing.T) {
+	for name, c := range map[string]struct {
+		trusts            bool
+		envelope, message int
+	}{"modern": {true, 0, 0}, "tokens": {false, 328, -1}, "shuffled krr": {true, 0, 0}, "tokens krr": {false, 328, 328}} {
+		r := messageVariants()[name]
+		g, err := account.Guarantee(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		if err := describe(r, &text); err != nil {
+			t.Fatal(err)
+		}
+		const trusted, nobody = "first hop puts no contributions of its own", "no hop is trusted not to put messages of its own"
+		said := strings.Join(g.Assumptions, "\n")
+		_, pads := g.Fallback(FirstHopPads)
+		if strings.Contains(said, trusted) != c.trusts || strings.Contains(said, nobody) == c.trusts || pads != c.trusts {
+			t.Errorf("%s assumes %q, pads %v", name, g.Assumptions, pads)
+		}
+		plain := strings.Join(strings.Fields(text.String()), " ")
+		if strings.Contains(plain, trusted) != c.trusts || strings.Contains(plain, nobody) == c.trusts || strings.Contains(plain, "attester") == c.trusts {
+			t.Errorf("%s: %s", name, text.String())
+		}
+		s, err := r.Shuffle()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.message < 0 && s.MessageToken > 800 {
+			c.message = s.MessageToken
+		}
+		if s.EnvelopeToken != c.envelope || s.MessageToken != c.message || s.Logged == c.trusts {
+			t.Errorf("%s: tokens of %d and %d bytes, logged %v", name, s.EnvelopeToken, s.MessageToken, s.Logged)
+		}
+	}
 }

@@ -114,7 +114,6 @@ func (p Shuffled) validate(v *validator, r *Recipe) {
 
 func (p Shuffled) shows() bool          { return p.Mode == TokensMode }
 func (p Shuffled) epoch(*Recipe) uint32 { return p.EpochLength }
-func (Shuffled) counters() string       { return "by each hop" }
 
 func (p Shuffled) servers(*Recipe) []server {
 	return []server{p.First.server("first hop", "first"), p.Second.server("second hop", "second"), p.Analyzer.server("analyzer", "analyzer")}

@@ -155,7 +155,9 @@ func (r *Recipe) describeTokens(line func(string, string, ...any)) {
 	line("", "the attester %s vouches for devices (%s): %s, and %s", t.Attester, t.Attestation, said[0], said[1])
 	line("", "forging takes %s: %d counts devices that the attester vouches for", forgers, r.MinBatch)
 	line("", "no device shows a credential before %s of the epoch", count(t.MinCohort, "device has one", "devices have those"))
-	if ok, why := r.Counted(); ok {
+	if !r.on().Proofs() {
+		line("", "a batch is of %d devices or more if one of the hops is honest, whichever it is, and so is the attester; that enough of them follow the recipe stays the author's word", r.MinBatch)
+	} else if ok, why := r.Counted(); ok {
 		line("", "the devices that the guarantee counts on are counted by credentials: they are on nobody's word but the attester's")
 	} else if len(r.said()) > 0 {
 		line("", "the devices that the guarantee counts on are not counted by credentials, and stay the author's word: %s", why)

@@ -159,7 +159,6 @@ func (TwoServer) epoch(r *Recipe) uint32 {
 	}
 	return r.ServerKeys.EpochLength
 }
-func (TwoServer) counters() string { return "by the leader or the helper, whichever is honest" }
 
 func (p TwoServer) leaderSelected() bool   { return p.BatchMode == dap.LeaderSelected }
 func (TwoServer) joins() bool              { return true }

@@ -22,8 +22,9 @@ import (
 // Options configure a [Contributor].
 type Options struct {
 	// Client says which recipe is answered, what the device agrees to, and how it sends; its
-	// Credentials and Admission are not for recipes of these paths. Where it has Via, that is
-	// of a source of this package's [Manifests]. Required.
+	// Credentials are those of the issuers beside hop 1 and hop 2, in the places of leader's
+	// and helper's, and its Admission is not for recipes of these paths. Where it has Via,
+	// that is of a source of this package's [Manifests]. Required.
 	Client client.Options
 	// Lists asks parties for key lists that Client.Via does not have; it goes with Via. nil is
 	// a client with a timeout of 30 s that follows no redirects.
@@ -79,6 +80,9 @@ type Contributor struct {
 	keyMu sync.RWMutex
 	held  []*onion.KeyList                   // one of each party; nil before the first; replaced, never changed
 	seen  map[roleRound][signed.KeySize]byte // guarded by mu: keys of rounds that are not over
+
+	showMu sync.Mutex
+	shows  map[uint64]bool // guarded by showMu: rounds of which a contribution is made that shows credentials
 }
 
 type roleRound struct {
@@ -96,12 +100,15 @@ func New(o Options) (*Contributor, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Contributor{o: o.Client, checked: checked, recipe: checked.Recipe(), lists: o.Lists, seen: make(map[roleRound][signed.KeySize]byte)}
+	c := &Contributor{o: o.Client, checked: checked, recipe: checked.Recipe(), lists: o.Lists, seen: make(map[roleRound][signed.KeySize]byte), shows: make(map[uint64]bool)}
 	if c.shuffle, err = c.recipe.Shuffle(); err == nil {
 		c.messenger, err = c.recipe.Messenger()
 	}
 	if err != nil {
 		return nil, &client.RefusedError{Reason: client.ReasonInvalid, Err: err}
+	}
+	if c.recipe.Tokens != nil && c.o.Credentials == nil {
+		return nil, &client.RefusedError{Reason: client.ReasonCredentials, Err: errors.New("its contributions show credentials: set Client.Credentials")}
 	}
 	roles := []onion.Role{onion.First, onion.Second, onion.Analyzer}
 	if c.shuffle.Direct() {
@@ -192,8 +199,9 @@ func (c *Contributor) size() int { return c.shuffle.Shape(0).Record(c.parties[0]
 // more, or where a round is collected in independent batches the one of them that it draws.
 // Then it needs the keys of all. It uses no network and needs keys: [client.ErrNoKeys] where those that
 // [Contributor.Refresh] fetched last are not for that round. Every call makes a new
-// contribution, with fresh randomness. It fails with *[client.ValueError], and with
-// [client.ErrWindow] if the recipe takes nothing of that time, or no longer.
+// contribution, with fresh randomness; but where contributions show credentials, a round has
+// one ([ErrOnce]). It fails with *[client.ValueError], with [client.ErrWindow] if the recipe
+// takes nothing of that time, or no longer, and as client.Credentials.
 func (c *Contributor) Prepare(v client.Value, t time.Time) ([]byte, error) {
 	unit, err := c.recipe.TimePrecision.At(t)
 	if err != nil {
@@ -226,6 +234,10 @@ func (c *Contributor) Prepare(v client.Value, t time.Time) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	present, err := c.show(round)
+	if err != nil {
+		return nil, err
+	}
 	defer func() {
 		for _, m := range messages {
 			clear(m)
@@ -235,7 +247,7 @@ func (c *Contributor) Prepare(v client.Value, t time.Time) ([]byte, error) {
 	if len(to) == 1 {
 		return shape.SealDirect(to[0], messages, nil)
 	}
-	return shape.Seal(onion.Keys{First: to[0], Second: to[1], Analyzer: to[2]}, messages, nil)
+	return shape.Seal(onion.Keys{First: to[0], Second: to[1], Analyzer: to[2]}, messages, present)
 }
 
 // drawn is a number from one on up to another, each as likely.

@@ -27,6 +27,13 @@
 // Where the recipe names a log the lists come from there, one key of a party for a round, and
 // from nowhere else ([ErrNotLogged]); so does the manifest behind a relay.
 //
+// # Credentials
+//
+// In the mode tokens a contribution shows hop 1 a credential, and each message one to hop 2
+// (package showing). A device makes one contribution a round: a second in one process is
+// refused ([ErrOnce]), and over restarts it is the ledger that prepares no second one. Where
+// a ledger was put back, the hops count the first of two, and know that both are one device's.
+//
 // # What a device cannot see
 //
 // A party that gives each device a list of its own knows by the key which device's layer

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/starling-agg/starling/anonymity/arc"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/client/contribute"
 	"github.com/starling-agg/starling/collector"
@@ -44,6 +45,8 @@ type world struct {
 	answer func(host string, r *http.Request) *http.Response
 	stop   []func()
 	log    *held // of a recipe that names a log
+	// issuers are the keys of those beside the hops, in the mode tokens.
+	issuers map[onion.Role]*arc.PrivateKey
 }
 
 func (w *world) do(r *http.Request) (*http.Response, error) {
@@ -73,9 +76,9 @@ func (w *world) RoundTrip(r *http.Request) (*http.Response, error) { return w.do
 
 // kind is a recipe's.
 type kind struct {
-	direct, relayed, counts, logged bool
-	parted                          bool // a histogram in 3 independent batches
-	grouped                         bool // sums by group
+	direct, relayed, counts, logged, tokens bool
+	parted                                  bool // a histogram in 3 independent batches
+	grouped                                 bool // sums by group
 }
 
 // in runs a test in a bubble with the parties of a recipe: a cloak of exact sums of numbers
@@ -129,6 +132,13 @@ func newWorld(t testing.TB, k kind) *world {
 		o.Path = recipe.Shuffled{First: party("first", onion.First), Second: party("second", onion.Second), Analyzer: party("analyzer", onion.Analyzer),
 			Gateway: gateway, Mode: recipe.CountedMode}
 	}
+	if k.tokens {
+		p := o.Path.(recipe.Shuffled)
+		p.Mode, p.EpochLength = recipe.TokensMode, recipe.DefaultEpochLength
+		attester, _ := root("attester")
+		o.Path, o.Log = p, &recipe.Log{Origin: "log.example"}
+		o.Tokens = &recipe.Tokens{Attester: "https://attester.example/", Key: attester, Attestation: recipe.Codes, MinCohort: 4}
+	}
 	r, err := account.New(o)
 	if k.logged {
 		r.Log = &recipe.Log{Origin: "log.example"}
@@ -155,6 +165,9 @@ func newWorld(t testing.TB, k kind) *world {
 	}
 	if w.shuffle, err = r.Shuffle(); err != nil {
 		t.Fatal(err)
+	}
+	if k.tokens {
+		w.issuers = map[onion.Role]*arc.PrivateKey{onion.First: arc.GenerateKey(), onion.Second: arc.GenerateKey()}
 	}
 	messenger, err := r.Messenger()
 	if err != nil {
@@ -184,7 +197,7 @@ func newWorld(t testing.TB, k kind) *world {
 				tokens, next, token = []string{"token of the first hop"}, "analyzer", "token of the second hop"
 			}
 			h, err := hop.New(hop.Options{Publish: publish(onion.Role(i + 1)), Number: i + 1, Signer: w.signers[onion.Role(i+1)], FS: disktest.NewMem(uint64(i + 1)), Tokens: tokens, Transport: w,
-				Shuffles: []hop.Shuffle{{Shuffle: *w.shuffle, Next: hop.Next{URL: "https://" + next + ".example/", Token: token}}}})
+				Shuffles: []hop.Shuffle{{Shuffle: *w.shuffle, Tokens: w.verifier(onion.Role(i + 1)), Next: hop.Next{URL: "https://" + next + ".example/", Token: token}}}})
 			if err != nil {
 				t.Fatal(err)
 			}

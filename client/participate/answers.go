@@ -61,7 +61,7 @@ func (r *sealedReport) send(ctx context.Context) error {
 // contributions are those of the shuffled and the direct path.
 type contributions struct{ *contribute.Contributor }
 
-func (contributions) creditable(time.Time) error { return nil } // these paths have no credentials
+func (c contributions) creditable(t time.Time) error { return c.Creditable(t) }
 
 func (c contributions) make(v client.Value, t time.Time) (carrier, error) {
 	made, err := c.Prepare(v, t)
