@@ -180,10 +180,10 @@ func (c *Attester) options(log *slog.Logger) (o attester.Options, r *recipe.Reci
 	if all := f.All(); all != nil {
 		return o, nil, all
 	}
-	path := r.Path.(recipe.TwoServer) // or it had no deployment
+	parties := r.Parties()
 	o.Deployment, o.Devices, o.Log = manifests.deployment, c.Devices, log
-	o.Leader, o.Helper = strings.TrimRight(path.Leader, "/")+"/"+IssuerPath, strings.TrimRight(path.Helper, "/")+"/"+IssuerPath
-	o.Gateway = tokensURL(r)
+	o.Leader, o.Helper = strings.TrimRight(parties[0].URL, "/")+"/"+IssuerPath, strings.TrimRight(parties[1].URL, "/")+"/"+IssuerPath
+	o.Gateway, o.Hops = tokensURL(r), !r.Path.Proofs()
 	o.Terms = func(epoch uint32) (t attester.Terms, ok bool) {
 		m, begin := manifests.of(epoch)
 		if m == nil || m.Issuers.Attester != o.Signer.Root() {
@@ -381,7 +381,7 @@ func (c *Attester) Parts(log *slog.Logger, open Listeners) []service.Part {
 // forgets drops what is kept of epochs that are over, now and then, until ctx ends.
 func forgets(ctx context.Context, forget func(last uint32) error, r *recipe.Recipe, log *slog.Logger) {
 	for t := time.NewTicker(retireEvery); ; {
-		if over := time.Now().Unix()/int64(r.ServerKeys.EpochLength) - 2; over >= 0 {
+		if over := time.Now().Unix()/int64(r.EpochLength()) - 2; over >= 0 {
 			if err := forget(uint32(over)); err != nil {
 				log.Error("what is kept of epochs that are over was not dropped", "error", err)
 			}

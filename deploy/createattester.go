@@ -15,11 +15,13 @@ const (
 	codesFile    = "codes"     // what the attester has of them; secrets/codes has them
 )
 
-// issuerDir has the keys of the issuer beside an aggregator.
-func issuerDir(role signed.Role) string { return role.String() + ".issuer" }
+// issuerDir has the keys of the issuer beside an aggregator or a hop.
+func issuerDir(role signed.Role) string {
+	return strings.ReplaceAll(role.String(), " ", "-") + ".issuer"
+}
 
 // CreateAttester adds an attester to a deployment of a recipe that counts devices, which
-// [CreateFor] has written: its configuration, and a code for each of some devices, which are
+// [CreateFor] or [CreateShuffle] has written: its configuration, and a code for each of some devices, which are
 // returned too.
 func CreateAttester(dir string, at Listeners, devices int) (codes []string, err error) {
 	codes, hashes, err := attester.MakeCodes(devices)

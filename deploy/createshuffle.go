@@ -3,6 +3,7 @@ package deploy
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/ohttp"
@@ -28,6 +29,19 @@ type Mixers struct {
 	// Ahead is for how many rounds after the present one hops and analyzer have keys; 0 is
 	// their default.
 	Ahead int
+	// Tokens are what there is more in the mode tokens; nil in the mode counted.
+	Tokens *MixerTokens
+}
+
+// MixerTokens are what a deployment has more whose contributions show credentials; attester
+// and log are added by [CreateAttester] and [CreateLog].
+type MixerTokens struct {
+	// Attester is the attester's root key, which the recipe names.
+	Attester *signed.PrivateKey
+	// Begin is when the epoch begins of which the manifest is, and of which the issuers beside
+	// the hops have keys, and EpochLength that of epochs, in seconds.
+	Begin       time.Time
+	EpochLength uint32
 }
 
 // LoopbackMixers opens free ports, and makes keys.
@@ -74,7 +88,11 @@ func (m *Mixers) Path(relay bool) recipe.Path {
 	if len(list) == 1 {
 		return recipe.Direct{Analyzer: party(0), Gateway: gateway}
 	}
-	return recipe.Shuffled{First: party(0), Second: party(1), Analyzer: party(2), Gateway: gateway, Mode: recipe.CountedMode}
+	p := recipe.Shuffled{First: party(0), Second: party(1), Analyzer: party(2), Gateway: gateway, Mode: recipe.CountedMode}
+	if m.Tokens != nil {
+		p.Mode, p.EpochLength = recipe.TokensMode, m.Tokens.EpochLength
+	}
+	return p
 }
 
 // CreateShuffle writes a new deployment of one recipe without proofs, whose path is
@@ -90,6 +108,9 @@ func CreateShuffle(dir string, r *recipe.Recipe, m *Mixers, front *Front, now ti
 		return err
 	}
 	w := &newFiles{dir: dir, dirs: []newDir{{"", 0o700}, {secretsDir, 0o700}}}
+	if r.Tokens != nil {
+		w.dirs = append(w.dirs, newDir{manifestsDir, 0o700})
+	}
 	recipeBytes, err := RecipeFileOf(r)
 	if err != nil {
 		return fmt.Errorf("deploy: recipe: %w", err)
@@ -102,6 +123,23 @@ func CreateShuffle(dir string, r *recipe.Recipe, m *Mixers, front *Front, now ti
 		return fmt.Errorf("deploy: %w", err)
 	}
 	return nil
+}
+
+// issuers makes the keys of the issuers beside both hops for the epoch of the manifest.
+func (m *Mixers) issuers(dir string, r *recipe.Recipe, deployment [32]byte, most uint64) (*ohttp.Issuers, error) {
+	x := &ohttp.Issuers{Attester: r.Tokens.Key, Cap: most}
+	epoch := ohttp.EpochAt(m.Tokens.Begin, time.Duration(m.Tokens.EpochLength)*time.Second)
+	for _, of := range []struct {
+		role signed.Role
+		into *[ohttp.IssuerKeySize]byte
+	}{{signed.Hop1, &x.Leader}, {signed.Hop2, &x.Helper}} {
+		k, err := MakeIssuerKey(filepath.Join(dir, issuerDir(of.role)), of.role, deployment, epoch)
+		if err != nil {
+			return nil, err
+		}
+		copy(of.into[:], k.Append(nil))
+	}
+	return x, nil
 }
 
 // mixers adds all files of such a deployment but the recipe.
@@ -123,10 +161,13 @@ func (w *newFiles) mixers(r *recipe.Recipe, m *Mixers, front *Front, now time.Ti
 		w.token(from + ".token")
 	}
 	for i, p := range parties {
-		s := mixerSettings{Name: string(AnalyzerRole), Number: i + 1, From: from, Ahead: m.Ahead, Recipe: RecipeFile, Listen: at[i].Public.Addr().String(), Local: at[i].Local.Addr().String()}
+		s := mixerSettings{Log: r.Log != nil, Name: string(AnalyzerRole), Number: i + 1, From: from, Ahead: m.Ahead, Recipe: RecipeFile, Listen: at[i].Public.Addr().String(), Local: at[i].Local.Addr().String()}
 		file, text := AnalyzerFile, analyzerText
 		if i < len(parties)-1 {
 			s.Name = fmt.Sprintf("hop-%d", i+1)
+			if r.Tokens != nil {
+				s.Issuer = issuerDir([...]signed.Role{signed.Hop1, signed.Hop2}[i])
+			}
 			file, text = HopFile(i+1), hopText
 			w.token(s.Name + ".token")
 		}
@@ -138,15 +179,27 @@ func (w *newFiles) mixers(r *recipe.Recipe, m *Mixers, front *Front, now time.Ti
 		}
 		from = s.Name
 	}
-	w.token("collector.token")
 	if front != nil {
 		gateway, err := vouch("gateway", r.Relay.Gateway, m.Roots[len(parties)])
 		if err != nil {
 			return err
 		}
-		if err := w.frontOf(r, front, parties[0].URL, gateway, now, window); err != nil {
+		if err := w.frontOf(r, m, front, parties[0].URL, gateway, now, window); err != nil {
 			return err
 		}
+	}
+	if r.Tokens != nil {
+		if _, err := vouch(string(AttesterRole), r.Tokens.Attester, m.Tokens.Attester); err != nil {
+			return err
+		}
+	}
+	w.token("collector.token")
+	_, err := w.collector(nil)
+	if err == nil {
+		_, err = w.config(settings{Role: CollectorRole, Recipe: RecipeFile, Lab: true})
+	}
+	if err != nil {
+		return err
 	}
 	w.add(AnchorsFile, 0o644, signed.MarshalAnchors(anchors...))
 	return w.template(readmeFile, mixersReadme, struct {
@@ -157,7 +210,7 @@ func (w *newFiles) mixers(r *recipe.Recipe, m *Mixers, front *Front, now time.Ti
 
 // frontOf adds relay and gateway before a hop or an analyzer, and the manifest, which the
 // gateway signs alone: the others have keys of their own, for each round.
-func (w *newFiles) frontOf(r *recipe.Recipe, front *Front, target string, gateway *signed.Signer, now time.Time, window time.Duration) error {
+func (w *newFiles) frontOf(r *recipe.Recipe, mixers *Mixers, front *Front, target string, gateway *signed.Signer, now time.Time, window time.Duration) error {
 	now = now.UTC().Truncate(time.Second)
 	pair, err := sealed.Generate(uint8(ohttp.EpochAt(now, ohttp.DefaultEpoch)), sealed.SuiteX25519)
 	if err != nil {
@@ -177,6 +230,18 @@ func (w *newFiles) frontOf(r *recipe.Recipe, front *Front, target string, gatewa
 		Gateway: []ohttp.KeyConfig{ohttp.NewKeyConfig(pair)}, Tries: tries, Every: every, Hold: ohttp.DefaultHold, Targets: []string{target},
 		Recipes: [][32]byte{id},
 	}
+	if r.Log != nil {
+		if m.Deployment, err = r.Deployment(); err != nil {
+			return err
+		}
+	}
+	if t := mixers.Tokens; t != nil {
+		m.Length = time.Duration(t.EpochLength) * time.Second
+		m.Epoch, m.NotBefore, m.NotAfter = ohttp.EpochAt(t.Begin, m.Length), t.Begin, t.Begin.Add(m.Length)
+		if m.Issuers, err = mixers.issuers(w.dir, r, m.Deployment, front.Devices); err != nil {
+			return err
+		}
+	}
 	if err := errors.Join(m.CheckSending(r.MaxSending()), m.Sign(signed.Gateway, gateway)); err != nil {
 		return err
 	}
@@ -187,8 +252,11 @@ func (w *newFiles) frontOf(r *recipe.Recipe, front *Front, target string, gatewa
 	w.secret("gateway.hpke", key)
 	w.token("relay.token")
 	w.add(ManifestFile, 0o644, manifest)
+	if r.Tokens != nil {
+		w.add(filepath.Join(manifestsDir, "lab"+manifestSuffix), 0o644, manifest)
+	}
 	for _, party := range []settings{
-		{Role: RelayRole, Listen: front.Relay.Addr().String(), Local: front.RelayLocal.Addr().String(), Gateway: front.GatewayURL(), Lab: true},
+		{Role: RelayRole, Listen: front.Relay.Addr().String(), Local: front.RelayLocal.Addr().String(), Gateway: front.GatewayURL(), Log: front.Log, Lab: true},
 		{Role: GatewayRole, Listen: front.Gateway.Addr().String(), Local: front.GatewayLocal.Addr().String(), Leader: target, Takes: takesContributions, Window: window, Lab: true},
 	} {
 		if _, err := w.config(party); err != nil {
@@ -206,6 +274,8 @@ type mixerSettings struct {
 	Recipe        string
 	Listen, Local string
 	Ahead         int
+	Log           bool   // the recipe stands in a log
+	Issuer        string // directory of the keys of the issuer beside a hop; empty: none
 }
 
 // mixerText is what both have in common.
@@ -213,6 +283,7 @@ const mixerText = `data = "{{.Name}}" # in no backup: what is put back may have 
 key = "secrets/{{.Name}}.online"
 delegation = "secrets/{{.Name}}.online.delegation" # by secrets/{{.Name}}.root, which belongs offline
 {{with .From}}tokens = ["secrets/{{.}}.token"] # of who brings something
+{{end}}{{if .Log}}policy = "log.policy" # of the log in which the recipe stands: keys are put there
 {{end}}{{with .Ahead}}ahead = {{.}} # a lab's devices choose a round that leaves them time enough; in earnest leave it out
 {{end}}`
 
@@ -222,7 +293,11 @@ address = "{{.Listen}}"
 
 [local] # /readyz /statusz /metrics /debug/pprof, for the operator alone
 address = "{{.Local}}"
-`
+{{with .Issuer}}
+[issuer] # gives out the credentials that are shown to this hop, by word of the attester
+keys = "{{.}}"
+manifests = "manifests"
+{{end}}`
 
 const hopText = `# Hop {{.Number}}: starling serve hop {{.Name}}.toml
 # It mixes the messages of a round and hands them on; it reads none. The hops and the analyzer must be of three owners.
@@ -254,6 +329,8 @@ In one terminal each:
   starling recipe show recipe.starling                    what is asked, the guarantee, and what this path does not give
   starling check *.toml *.starling
   starling status analyzer.toml{{if .Hops}} hop-1.toml hop-2.toml{{end}}{{if .Relay}} relay.toml gateway.toml{{end}}
+
+  starling collect collector.toml                         the result of the last round that is over
 
 Nothing is released about fewer than {{.MinBatch}} contributions.
 

@@ -1,13 +1,18 @@
 package deploy
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/service"
+	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/shuffle/hop"
+	"github.com/starling-agg/starling/shuffle/onion"
 )
 
 // A Hop is the configuration of hop 1 or hop 2 of the shuffled path: hop.toml.
@@ -30,6 +35,9 @@ type Hop struct {
 	// Tokens are files of bearer tokens, of each who may bring something: the gateway to hop
 	// 1, where none lets anybody, and hop 1 to hop 2, which wants one.
 	Tokens []service.Secret `toml:"tokens"`
+	// Issuer gives out the credentials that are shown to this hop. Required where a recipe is
+	// of the mode tokens, and for no other.
+	Issuer HopIssuer `toml:"issuer"`
 	// Key is the file of the online key that signs keys and batches. Required.
 	Key service.Secret `toml:"key"`
 	// Delegation is the word of the hop's root, which the recipes name, for it. Required.
@@ -85,13 +93,16 @@ func (c *Hop) Validate() error {
 		f.If(s.NextToken == "", "shuffles[%d].next_token: required; starling key token makes one", i)
 	}
 	f.If(c.Number == 2 && len(c.Tokens) == 0, "tokens: hop 2 wants that of hop 1")
+	f.If(c.Issuer.used() && (c.Issuer.Keys == "" || c.Issuer.Manifests == ""), "issuer.keys, issuer.manifests: both are required; starling key issuer makes keys")
 	return f.All()
 }
 
 func (c *Hop) shown() (service.Listen, Agreement, string) { return c.Public, Agreement{}, "" }
 
-// options reads the files that the configuration names, but for the directory of its own.
-func (c *Hop) options(log *slog.Logger) (hop.Options, error) {
+// options reads the files that the configuration names, but for the directory of its own,
+// and says by which recipe the issuer beside it goes. Who verifies what is shown is not in
+// them yet.
+func (c *Hop) options(log *slog.Logger) (hop.Options, *recipe.Recipe, error) {
 	o := hop.Options{Number: c.Number, Ahead: c.Ahead, Hold: time.Duration(c.Hold), Limits: c.Limits.limits(), Log: log}
 	var f Faults
 	var err error
@@ -99,9 +110,10 @@ func (c *Hop) options(log *slog.Logger) (hop.Options, error) {
 	f.Add("", err)
 	if o.Signer, err = ReadSigner(c.Key, string(c.Delegation)); err != nil {
 		f.Add("", err)
-		return o, f.All()
+		return o, nil, f.All()
 	}
 	logs := make(publishers)
+	var recipes []*recipe.Recipe
 	for i, s := range c.Shuffles {
 		token, err := s.NextToken.Text()
 		f.Add(fmt.Sprintf("shuffles[%d].next_token: ", i), err)
@@ -111,16 +123,26 @@ func (c *Hop) options(log *slog.Logger) (hop.Options, error) {
 			continue
 		}
 		f.Add(fmt.Sprintf("shuffles[%d].recipe: ", i), logs.add(c.Policy, m.Recipe, m.recipe))
+		recipes = append(recipes, m.recipe)
 		o.Shuffles = append(o.Shuffles, hop.Shuffle{Shuffle: *m.Shuffle, Next: hop.Next{URL: m.parties[c.Number].URL, Token: token}})
 	}
 	o.Publish = logs.publish()
+	issues, err := c.issues(recipes)
+	f.Add("", err)
 	if all := f.All(); all != nil {
-		return o, all
+		return o, nil, all
 	}
-	// The rest is checked with a directory that is not there yet.
+	// The rest is checked with a directory that is not there yet, and an issuer that is not.
 	check := o
-	check.FS = new(disk.OSFS)
-	return o, check.Validate()
+	check.FS, check.Shuffles = new(disk.OSFS), slices.Clone(o.Shuffles)
+	if issues != nil {
+		for i, s := range check.Shuffles {
+			if s.EnvelopeToken > 0 {
+				check.Shuffles[i].Tokens = (&hopIssuer{}).tokens(0, &s.Shuffle)
+			}
+		}
+	}
+	return o, issues, check.Validate()
 }
 
 // Check reads every file that the configuration names, as starting would, and opens no
@@ -128,7 +150,7 @@ func (c *Hop) options(log *slog.Logger) (hop.Options, error) {
 func (c *Hop) Check() error {
 	var f Faults
 	f.Add("public: ", c.Public.CheckFiles())
-	_, err := c.options(slog.New(slog.DiscardHandler))
+	_, _, err := c.options(slog.New(slog.DiscardHandler))
 	f.Add("", err)
 	return f.All()
 }
@@ -138,12 +160,32 @@ func (c *Hop) Check() error {
 func (c *Hop) Parts(log *slog.Logger, open Listeners) []service.Part {
 	log = log.With(slog.String("role", c.Name()))
 	s := new(mixerSeat)
+	var issuing atomic.Pointer[issuingHop]
 	return s.parts(c.Name(), c.mixing(), log, open, func(at *files) (mixer, error) {
-		o, err := c.options(log)
+		issuing.Store(nil)
+		o, r, err := c.options(log)
 		if err != nil {
 			return nil, err
 		}
 		o.FS = at.data
-		return hop.New(o)
-	})
+		if r == nil {
+			return hop.New(o)
+		}
+		x, err := c.openIssuer(r, o.Signer.Root(), at.data, log)
+		if err != nil {
+			return nil, err
+		}
+		for i := range o.Shuffles {
+			if o.Shuffles[i].EnvelopeToken > 0 {
+				o.Shuffles[i].Tokens = x.tokens(onion.Role(c.Number), &o.Shuffles[i].Shuffle)
+			}
+		}
+		h, err := hop.New(o)
+		if err != nil {
+			return nil, errors.Join(err, x.Close())
+		}
+		m := &issuingHop{h, x, log}
+		issuing.Store(m)
+		return m, nil
+	}, c.hopCohort(&issuing))
 }

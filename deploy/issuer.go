@@ -118,7 +118,7 @@ func (a *Aggregator) counting(recipes []*recipe.Recipe) (*recipe.Recipe, error) 
 type manifestDir struct {
 	dir        string
 	deployment [32]byte
-	roots      ohttp.Roots
+	verify     func(*ohttp.Manifest) error // who must have signed
 	log        *slog.Logger
 
 	mu    sync.Mutex
@@ -136,13 +136,23 @@ func manifestsOf(dir service.Path, r *recipe.Recipe, log *slog.Logger) (*manifes
 	if err != nil {
 		return nil, err
 	}
-	k := r.ServerKeys
-	return &manifestDir{dir: string(dir), deployment: deployment, roots: ohttp.Roots{Leader: k.Leader, Helper: k.Helper, Gateway: k.Gateway}, log: log,
-		files: make(map[string]manifestFile)}, nil
+	verify := func(m *ohttp.Manifest) error {
+		return m.Verify(ohttp.Roots{Leader: r.ServerKeys.Leader, Helper: r.ServerKeys.Helper, Gateway: r.ServerKeys.Gateway})
+	}
+	if !r.Path.Proofs() {
+		verify = func(m *ohttp.Manifest) error {
+			i := slices.IndexFunc(m.Signatures, func(s ohttp.Cosignature) bool { return s.Role == signed.Gateway })
+			if i < 0 {
+				return fmt.Errorf("%w: the gateway has not signed", ohttp.ErrUnsigned)
+			}
+			return m.VerifyOne(m.Signatures[i], r.GatewayKey())
+		}
+	}
+	return &manifestDir{dir: string(dir), deployment: deployment, verify: verify, log: log, files: make(map[string]manifestFile)}, nil
 }
 
 // of is the manifest of an epoch with issuers, of the highest revision; nil where there is
-// none that all three have signed. It begins with the first of its revisions: nothing is
+// none that all who must have signed. It begins with the first of its revisions: nothing is
 // given out for an epoch once devices were counted, whatever is signed later.
 func (d *manifestDir) of(epoch uint32) (found *ohttp.Manifest, begin time.Time) {
 	d.mu.Lock()
@@ -203,7 +213,7 @@ func (d *manifestDir) read(e os.DirEntry) *ohttp.Manifest {
 		m, err = ohttp.ReadManifest(b)
 	}
 	if err == nil {
-		err = m.Verify(d.roots)
+		err = d.verify(m)
 	}
 	switch {
 	case err != nil:
@@ -342,7 +352,9 @@ func MakeIssuerKey(dir string, role signed.Role, deployment [32]byte, epoch uint
 }
 
 // retires destroys the keys of epochs that are over, now and then.
-func retires(ctx context.Context, x *openedIssuer, log *slog.Logger) {
+func retires(ctx context.Context, x interface {
+	Retire(context.Context) (uint32, bool, error)
+}, log *slog.Logger) {
 	for t := time.NewTicker(retireEvery); ; {
 		switch last, any, err := x.Retire(ctx); {
 		case err != nil:

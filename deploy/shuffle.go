@@ -207,7 +207,7 @@ func (s *mixerSeat) live(ctx context.Context, data service.Path, ready func(), o
 }
 
 // parts are a mixer with its directory, its local listener, then the public one.
-func (s *mixerSeat) parts(name string, c mixing, log *slog.Logger, open Listeners, make func(*files) (mixer, error)) []service.Part {
+func (s *mixerSeat) parts(name string, c mixing, log *slog.Logger, open Listeners, make func(*files) (mixer, error), extra ...http.Handler) []service.Part {
 	metrics := service.NewMetrics()
 	sum := func(of func(hop.ShuffleStatus) uint64) (n float64) {
 		if now := s.status(); now != nil {
@@ -233,5 +233,5 @@ func (s *mixerSeat) parts(name string, c mixing, log *slog.Logger, open Listener
 				return now
 			}
 			return nil
-		})
+		}, extra...)
 }

@@ -57,6 +57,9 @@ func (o Options) withMixedDefaults() Options {
 			o.Population = defaultCloakedVisits
 		}
 	}
+	if o.Precision == 0 && o.Credentials {
+		o.Precision = shownPrecision * time.Duration(max(1, (o.Population+shownCrowd-1)/shownCrowd))
+	}
 	if o.Precision == 0 {
 		o.Precision = mixedPrecision * time.Duration(max(1, (o.Population+mixedCrowd-1)/mixedCrowd))
 	}
@@ -68,8 +71,12 @@ func (o *Options) validateMixed() error {
 	switch {
 	case o.Population < MinRows || o.Population > AllRows:
 		return fmt.Errorf("lab: recipe %s goes with a population of %d to %d here, a row each", o.Recipe, MinRows, AllRows)
-	case o.Malicious != 0 || o.Sampling != (recipe.Rational{}) || o.Credentials || o.Rounds != 0 || o.KnownSample || o.Rows != AllRows:
-		return fmt.Errorf("lab: recipe %s goes with --population here, and no rows, malicious reports, coins, rounds or credentials", o.Recipe)
+	case o.Malicious != 0 || o.Sampling != (recipe.Rational{}) || o.Rounds != 0 || o.KnownSample || o.Rows != AllRows:
+		return fmt.Errorf("lab: recipe %s goes with --population here, and no rows, malicious reports, coins or rounds", o.Recipe)
+	case o.Credentials && o.Recipe != Cloak:
+		return fmt.Errorf("lab: credentials go with recipe %s, whose devices send few messages, and not with %s here", Cloak, o.Recipe)
+	case o.Credentials && o.Population > maxShown:
+		return fmt.Errorf("lab: recipe %s goes with credentials of at most %d devices, of which each shows one with every message", Cloak, maxShown)
 	case o.cloaks() && o.Path != "":
 		return fmt.Errorf("lab: recipe %s has a path of its own", o.Recipe)
 	case o.cloaks() && o.Randomizer != "":

@@ -54,7 +54,7 @@ func TestCloak(t *testing.T) {
 		}
 	}
 	files, err := filepath.Glob(filepath.Join(keep, "*.toml"))
-	if err != nil || len(files) != 5 {
+	if err != nil || len(files) != 6 {
 		t.Fatalf("%v, %v", files, err)
 	}
 	files = append(files, filepath.Join(keep, deploy.RecipeFile), filepath.Join(keep, deploy.AnchorsFile), filepath.Join(keep, deploy.ManifestFile))
@@ -118,7 +118,7 @@ func TestCloakOptions(t *testing.T) {
 		"coins":       {Sampling: recipe.Rational{Num: 1, Den: 2}},
 		"rounds":      {Rounds: 2},
 		"known":       {KnownSample: true},
-		"credentials": {Credentials: true},
+		"credentials": {Credentials: true, Population: maxShown + 1},
 		"rows":        {Rows: 300},
 	} {
 		if o.Recipe = Cloak; o.Validate() == nil {
@@ -131,5 +131,32 @@ func TestCloakOptions(t *testing.T) {
 	}
 	if o = o.WithDefaults(); o.Population != 2000 || o.Precision != mixedPrecision {
 		t.Errorf("%+v", o)
+	}
+}
+
+// TestCloakCredentials: in the mode tokens devices come to credentials of the issuers beside
+// both hops, take keys from the log alone, and are counted by each hop; the deployment that
+// is left behind is one.
+func TestCloakCredentials(t *testing.T) {
+	keep := filepath.Join(t.TempDir(), "kept")
+	r, err := Run(t.Context(), Options{Frame: Frame{Out: t.TempDir(), Keep: keep, Precision: 4 * time.Second}, Recipe: Cloak, Population: MinRows, Credentials: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Check(); err != nil {
+		t.Error(err)
+	}
+	if r.Sent != MinRows || r.Accepted != MinRows || len(r.Saw) != 9 || !strings.Contains(r.Guarantee, "neither is trusted not to pad") {
+		t.Errorf("%+v", r)
+	}
+	files, err := filepath.Glob(filepath.Join(keep, "*.toml"))
+	if err != nil || len(files) != 10 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	files = append(files, filepath.Join(keep, deploy.RecipeFile), filepath.Join(keep, deploy.AnchorsFile), filepath.Join(keep, deploy.ManifestFile))
+	for _, c := range deploy.CheckFiles(files, time.Now()) {
+		if len(c.Faults) > 0 {
+			t.Errorf("%+v", c)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -60,6 +61,16 @@ type counting struct {
 	wallets  []*credentials.Wallet
 	visited  time.Duration // what enrolments and visits took
 	steady   time.Duration // what each took, many at a time, once as many as that were done
+	// author is whose word the recipe stands in the log by, and counters who say how many
+	// devices there are.
+	author   signed.Role
+	counters []counter
+}
+
+// A counter is a party that counts devices.
+type counter struct {
+	role  signed.Role
+	local string // where its operator asks
 }
 
 // newCounting finds free ports, and when the epoch is to begin: after a time.
@@ -155,7 +166,7 @@ func (f *frame) follow(ctx context.Context) error {
 	if c.book, err = logbook.Open(logbook.Options{Recipe: f.recipe, Anchors: f.anchors, Policy: policy, FS: fsys, Fetch: through.Bundle, Tiles: c.remote.Files}); err != nil {
 		return err
 	}
-	leader, err := f.signer(signed.Leader)
+	author, err := f.signer(c.author)
 	if err != nil {
 		return err
 	}
@@ -163,7 +174,7 @@ func (f *frame) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stated, err := tlog.State(tlog.KindRecipe, deployment, f.file, leader, time.Now())
+	stated, err := tlog.State(tlog.KindRecipe, deployment, f.file, author, time.Now())
 	if err != nil {
 		return err
 	}
@@ -171,7 +182,11 @@ func (f *frame) follow(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("lab: %w", err)
 	}
-	for _, e := range []tlog.Entry{stated, {Kind: tlog.KindManifest, Body: manifest}} {
+	kind := tlog.KindManifest
+	if !f.recipe.Path.Proofs() {
+		kind = tlog.KindFrontManifest
+	}
+	for _, e := range []tlog.Entry{stated, {Kind: kind, Body: manifest}} {
 		if err := c.add(ctx, e); err != nil {
 			return err
 		}
@@ -200,7 +215,7 @@ func (f *frame) follow(ctx context.Context) error {
 }
 
 func (f *frame) signer(role signed.Role) (*signed.Signer, error) {
-	online := filepath.Join(f.dir, "secrets", role.String()+".online")
+	online := filepath.Join(f.dir, "secrets", strings.ReplaceAll(role.String(), " ", "-")+".online")
 	return deploy.ReadSigner(service.Secret(online), online+".delegation")
 }
 
@@ -257,7 +272,7 @@ func (f *frame) visits(ctx context.Context) error {
 	stop := f.tick(enrolling, uint64(c.devices), &done)
 	defer stop()
 	err := crowd(ctx, c.devices, visiting, func(ctx context.Context, i int) error {
-		w, err := credentials.Open(credentials.Options{Attester: c.attester.URL(), Deployment: c.manifest.Deployment, HTTP: f.http})
+		w, err := credentials.Open(credentials.Options{Attester: c.attester.URL(), Deployment: c.manifest.Deployment, Hops: !f.recipe.Path.Proofs(), HTTP: f.http})
 		if err == nil {
 			err = w.Enrol(ctx, []byte(c.codes[i]))
 		}
@@ -293,10 +308,7 @@ func (f *frame) opened(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	for _, party := range []struct {
-		role  signed.Role
-		local string
-	}{{signed.Leader, f.addresses.LeaderLocal.Addr().String()}, {signed.Helper, f.addresses.HelperLocal.Addr().String()}, {signed.Attester, c.attester.Local.Addr().String()}} {
+	for _, party := range append(c.counters, counter{signed.Attester, c.attester.Local.Addr().String()}) {
 		if err := f.count(ctx, party.role, party.local); err != nil {
 			return fmt.Errorf("%v: %w", party.role, err)
 		}

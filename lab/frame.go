@@ -56,6 +56,7 @@ type Frame struct {
 	relay   bool // devices go through a relay and a gateway
 	counted int  // devices that have credentials and follow a log; 0: none
 	rounds  int  // of which devices report, where they are counted
+	shown   bool // to hops, without a rehearsal
 }
 
 // Files that a lab writes into [Frame.Out], in the place of an earlier lab's.
@@ -322,6 +323,8 @@ func (f *frame) start(ctx context.Context, pose poser) (stop func() error, _ con
 		if f.counting, err = newCounting(f.o.counted, f.tempo.until(f.o.counted), f.o.Precision); err != nil {
 			return nil, ctx, err
 		}
+		f.counting.author = signed.Leader
+		f.counting.counters = []counter{{signed.Leader, addresses.LeaderLocal.Addr().String()}, {signed.Helper, addresses.HelperLocal.Addr().String()}}
 		f.front.Log, f.front.Devices = f.counting.watched.LogURL(), uint64(f.o.counted)
 		f.front.Rounds = f.o.rounds
 		f.asked = f.roundsFrom(f.counting.begin) // not before there are credentials to show

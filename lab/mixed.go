@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -41,6 +42,14 @@ const (
 	wayOfAll     = 3
 	wayOfEach    = 2500 * time.Microsecond
 	mixedSettles = time.Second
+	// shownPrecision is the length of a round of devices that show credentials, for each
+	// started shownCrowd of them, and maxShown how many there are at most: hops verify about
+	// ten presentations of each.
+	shownPrecision = 10 * time.Second
+	shownCrowd     = 500
+	maxShown       = 5000
+	// visitOfOne is about how long a device takes to visit, with all parties on this machine.
+	visitOfOne = 15 * time.Millisecond
 	// mixedInFlight is how many devices wait for an answer at one time.
 	mixedInFlight = 64
 )
@@ -76,8 +85,11 @@ type mixed struct {
 	mixers *deploy.Mixers
 	local  []string // local listeners of hops and analyzer
 	device *contribute.Contributor
-	at     time.Time // in the round
-	found  *Report
+	// shown are the devices in the mode tokens, each with its own credentials; nil in the other,
+	// where all are device.
+	shown []*contribute.Contributor
+	at    time.Time // in the round
+	found *Report
 }
 
 // run plays it.
@@ -86,12 +98,21 @@ func (c *mixed) run(ctx context.Context) (*Report, error) {
 		return nil, fmt.Errorf("%w: %w", ErrOut, err)
 	}
 	f := newFrame(c.o.Frame)
-	act := func(name string, do func(context.Context, *frame) error) act {
+	if c.o.Credentials {
+		f.o.counted, f.o.rounds, f.o.shown = c.asks.devices, 1, true
+		f.tempo = tempo{2 * time.Second, visitOfOne, slack}
+	}
+	step := func(name string, do func(context.Context, *frame) error) act {
 		return act{name, func(ctx context.Context) error { return do(ctx, f) }}
 	}
-	err := f.through(ctx, func(ctx context.Context) (func() error, context.Context, error) { return c.start(ctx, f) },
-		act("upload", c.answer), act("verify", c.mixed), act("collect", c.compare), act("draw", func(context.Context, *frame) error { c.draw(f); return nil }))
-	if err != nil {
+	acts := []act{step("upload", c.answer), step("verify", c.mixed), step("collect", c.compare), step("draw", func(context.Context, *frame) error { c.draw(f); return nil })}
+	if c.o.Credentials {
+		acts = slices.Insert(acts, 0, step(enrolling, c.enrol))
+	}
+	run := func() error {
+		return f.through(ctx, func(ctx context.Context) (func() error, context.Context, error) { return c.start(ctx, f) }, acts...)
+	}
+	if err := f.retried(ctx, run); err != nil {
 		return nil, err
 	}
 	f.ended(&c.found.Outcome)
@@ -117,6 +138,10 @@ func (c *mixed) pose(f *frame) (*recipe.Recipe, error) {
 		Window:  recipe.Between{Start: unit, End: unit + dap.Time(openFor/f.o.Precision)},
 		Epsilon: f.o.Epsilon, Delta: f.o.Delta,
 	}
+	if x := f.counting; x != nil {
+		o.Log = &recipe.Log{Origin: x.watched.Origin()}
+		o.Tokens = &recipe.Tokens{Attester: x.attester.URL(), Key: c.mixers.Tokens.Attester.Public(), Attestation: recipe.Codes, MinCohort: uint64(c.asks.devices)}
+	}
 	if err := c.asks.choose(&o); err != nil {
 		return nil, err
 	}
@@ -135,16 +160,29 @@ func (c *mixed) start(ctx context.Context, f *frame) (stop func() error, _ conte
 			if f.front != nil {
 				f.front.Close()
 			}
+			if f.counting != nil {
+				err = errors.Join(err, f.counting.close())
+			}
 		}
 	}()
 	if f.front, err = deploy.LoopbackFront(); err != nil {
 		return nil, ctx, err
+	}
+	if c.o.Credentials {
+		if err := c.counts(f); err != nil {
+			return nil, ctx, err
+		}
 	}
 	if f.recipe, err = c.pose(f); err != nil {
 		return nil, ctx, err
 	}
 	if err := deploy.CreateShuffle(f.dir, f.recipe, c.mixers, f.front, f.begun, frontWindow); err != nil {
 		return nil, ctx, err
+	}
+	if f.counting != nil {
+		if err := f.counting.create(f.dir); err != nil {
+			return nil, ctx, err
+		}
 	}
 	if f.file, err = os.ReadFile(filepath.Join(f.dir, deploy.RecipeFile)); err != nil {
 		return nil, ctx, fmt.Errorf("lab: %w", err)
@@ -160,9 +198,27 @@ func (c *mixed) start(ctx context.Context, f *frame) (stop func() error, _ conte
 	if err != nil {
 		return nil, ctx, errors.Join(err, closeLog())
 	}
-	stop, work, err := f.serve(ctx, parts, closeLog)
+	if f.counting != nil {
+		if parts, err = f.counting.around(parts, f.dir, log); err != nil {
+			return nil, ctx, errors.Join(err, closeLog())
+		}
+	}
+	stop, work, err := f.serve(ctx, parts, func() error {
+		if f.counting != nil {
+			return errors.Join(f.counting.close(), closeLog())
+		}
+		return closeLog()
+	})
 	if err != nil {
 		return nil, ctx, err
+	}
+	if f.anchors, err = deploy.ReadAnchors(filepath.Join(f.dir, deploy.AnchorsFile)); err != nil {
+		return nil, ctx, errors.Join(err, stop())
+	}
+	if f.counting != nil {
+		if err := f.follow(work); err != nil {
+			return nil, ctx, errors.Join(err, stop())
+		}
 	}
 	if err := c.devices(f); err != nil {
 		return nil, ctx, errors.Join(err, stop())
@@ -190,28 +246,31 @@ func (c *mixed) parts(f *frame, log *slog.Logger) ([]service.Part, error) {
 	return append(parts, front...), err
 }
 
-// devices make what all devices have: they differ in nothing but their answers.
+// devices make what all devices have: they differ in their answers, and where they show
+// credentials in these.
 func (c *mixed) devices(f *frame) (err error) {
-	if f.anchors, err = deploy.ReadAnchors(filepath.Join(f.dir, deploy.AnchorsFile)); err != nil {
-		return err
+	var from ohttp.Source
+	if f.counting != nil {
+		from = f.counting.book
+	} else {
+		b, err := os.ReadFile(filepath.Join(f.dir, deploy.ManifestFile))
+		if err != nil {
+			return fmt.Errorf("lab: %w", err)
+		}
+		m, err := ohttp.ReadManifest(b)
+		if err != nil {
+			return fmt.Errorf("lab: %w", err)
+		}
+		from = ohttp.Pin(m)
 	}
-	b, err := os.ReadFile(filepath.Join(f.dir, deploy.ManifestFile))
-	if err != nil {
-		return fmt.Errorf("lab: %w", err)
-	}
-	m, err := ohttp.ReadManifest(b)
-	if err != nil {
-		return fmt.Errorf("lab: %w", err)
-	}
-	source, err := contribute.NewManifests(contribute.ManifestsOptions{Recipe: f.recipe, Source: ohttp.Pin(m)})
+	source, err := contribute.NewManifests(contribute.ManifestsOptions{Recipe: f.recipe, Source: from})
 	if err != nil {
 		return err
 	}
 	if f.via, err = ohttp.NewTransport(ohttp.TransportOptions{Source: source, Relay: f.http.Transport}); err != nil {
 		return err
 	}
-	o := client.Options{Recipe: f.file, Anchors: f.anchors, MaxEpsilon: f.o.Epsilon.FloatDown() * 1.01, Via: f.via, Tries: labTries}
-	if c.device, err = contribute.New(contribute.Options{Client: o, Lists: f.http}); err != nil {
+	if c.device, err = contribute.New(contribute.Options{Client: c.options(f), Lists: f.http}); err != nil {
 		return err
 	}
 	if _, f.certificate, err = recipe.SplitFile(f.file); err != nil {
@@ -242,26 +301,33 @@ func (c *mixed) words(g *recipe.Guarantee, r *recipe.Recipe) string {
 	if !r.CountsOnDevices() {
 		return words + "It holds against whoever reads the contributions: nobody is trusted. No server adds noise: the devices do."
 	}
-	return words + fmt.Sprintf("It holds if %s, one of the two hops tells nobody its order, and the first pads no batch. No server adds noise: the devices do.",
-		strings.Join(g.Conditions, ", "))
+	return words + fmt.Sprintf("It holds if %s, %s. No server adds noise: the devices do.",
+		strings.Join(g.Conditions, ", "), c.trust())
 }
 
 // answer has every device contribute to the first round that leaves time enough.
 func (c *mixed) answer(ctx context.Context, f *frame) error {
-	if err := c.device.Refresh(ctx); err != nil {
+	if err := c.ready(ctx, f); err != nil {
 		return err
 	}
 	s := c.device.Shuffle()
 	begin := time.Now()
 	err := crowd(ctx, mixedSample, f.o.Workers, func(_ context.Context, i int) error {
-		_, err := c.device.Prepare(c.asks.value(0), begin)
+		_, err := c.of(i).Prepare(c.asks.value(0), begin)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	took := max(time.Since(begin)*wayOfAll/mixedSample, wayOfEach) * time.Duration(c.asks.devices)
+	ways := time.Duration(wayOfAll)
+	if c.shown != nil {
+		ways = 2 // sealing is most of it, and hops verify after the flush
+	}
+	took := max(time.Since(begin)*ways/mixedSample, wayOfEach) * time.Duration(c.asks.devices)
 	enough, round := time.Now().Add(took+mixedSettles), s.Round(time.Now())
+	if c.shown != nil {
+		round = max(round, s.Round(begin)+1) // of that round the sample has shown what it may
+	}
 	for last := s.Round(begin) + mixedAhead; round < last && s.Flush(round).Before(enough); {
 		round++
 	}
@@ -272,12 +338,12 @@ func (c *mixed) answer(ctx context.Context, f *frame) error {
 	computing := make(chan struct{}, f.o.Workers) // the rest wait for the gateway
 	err = crowd(ctx, c.asks.devices, max(f.o.Workers, mixedInFlight), func(ctx context.Context, i int) error {
 		computing <- struct{}{}
-		envelope, err := c.device.Prepare(c.asks.value(i), c.at)
+		envelope, err := c.of(i).Prepare(c.asks.value(i), c.at)
 		<-computing
 		if err != nil {
 			return err
 		}
-		if err := c.device.Send(ctx, envelope); err != nil {
+		if err := c.of(i).Send(ctx, envelope); err != nil {
 			return err
 		}
 		bytes.Store(uint64(len(envelope)))
@@ -374,6 +440,7 @@ func (c *mixed) compare(ctx context.Context, f *frame) error {
 		analyzer = messages + " random numbers, or as many of several, in no order; " + sums
 	}
 	r.Saw = append(r.Saw, Sight{"analyzer", analyzer}, Sight{"collector", fmt.Sprintf("no more than that result, and that there were %s contributions", chart.Count(n))})
+	c.counted(f)
 	return nil
 }
 

@@ -125,6 +125,9 @@ func (f *frame) verify(ctx context.Context) error {
 }
 
 func (f *frame) phases() int {
+	if f.o.shown {
+		return phases + 1 // without a rehearsal
+	}
 	if f.o.counted > 0 {
 		return phases + 2
 	}

@@ -96,8 +96,13 @@ func (f *frame) took(step string) time.Duration {
 
 // inTime plays a lab with an epoch by its tempo, until one does not begin too early.
 func (f *frame) inTime(ctx context.Context, pose poser, acts ...act) error {
+	return f.retried(ctx, func() error { return f.run(ctx, pose, acts...) })
+}
+
+// retried runs a lab whose epoch begins by its tempo, until one does not begin too early.
+func (f *frame) retried(ctx context.Context, run func() error) error {
 	for after := f.phase; ; {
-		err := f.run(ctx, pose, acts...)
+		err := run()
 		late := new(lateError)
 		if !errors.As(err, &late) || ctx.Err() != nil {
 			return err

@@ -46,6 +46,8 @@ type Options struct {
 	Attestation Attestation
 	// Leader and Helper are where the two issuers take orders. Required.
 	Leader, Helper string
+	// Hops says that these stand beside hop 1 and hop 2 of the shuffler.
+	Hops bool
 	// Gateway is where the gateway takes orders for tokens, and says which keys it has.
 	// Required where Terms say that there are tokens.
 	Gateway string
@@ -584,11 +586,12 @@ func (a *Attester) order(ctx context.Context, v *visit.Visit) (*visit.Answer, er
 	answer := new(visit.Answer)
 	var errs [3]error
 	var all sync.WaitGroup
+	roles := visit.Issuers(a.o.Hops)
 	for i, to := range []struct {
 		role signed.Role
 		url  string
 		into *[arc.ResponseSize]byte
-	}{{signed.Leader, a.o.Leader, &answer.Leader}, {signed.Helper, a.o.Helper, &answer.Helper}} {
+	}{{roles[0], a.o.Leader, &answer.Leader}, {roles[1], a.o.Helper, &answer.Helper}} {
 		all.Go(func() {
 			o := visit.Order{Role: to.role, Deployment: v.Deployment, Epoch: v.Epoch, Request: [arc.RequestSize]byte(v.Request(to.role))}
 			if errs[i] = o.Sign(a.o.Signer, a.o.Now()); errs[i] == nil {

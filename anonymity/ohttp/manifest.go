@@ -79,7 +79,8 @@ type Manifest struct {
 // keys, or an issuer knows the device for which it has one of its own.
 type Issuers struct {
 	// Leader and Helper are the issuers' public keys of this epoch, as package arc encodes
-	// them. They differ from each other and from those of all other epochs.
+	// them. They differ from each other and from those of all other epochs. In a manifest of
+	// the shuffled path they are those of the issuers beside hop 1 and hop 2.
 	Leader, Helper [IssuerKeySize]byte
 	// Attester is the root key of who vouches for devices to the issuers.
 	Attester signed.PublicKey

@@ -69,7 +69,8 @@ var ErrOrder = errors.New("visit: the order is not for this issuer, or not of it
 type Visit struct {
 	Deployment [32]byte
 	Epoch      uint32
-	// Leader and Helper are requests to the two issuers, as arc encodes them.
+	// Leader and Helper are requests to the two issuers, as arc encodes them: on the shuffled
+	// path to those beside hop 1 and hop 2.
 	Leader, Helper [arc.RequestSize]byte
 	// Asks are requests to the gateway, as in [TokenOrder]; none where no recipe asks for
 	// admission.
@@ -103,9 +104,18 @@ func Read(b []byte) (v Visit, err error) {
 // Digest names a visit: an attester answers one for each device and epoch.
 func (v *Visit) Digest() [32]byte { return sha256.Sum256(v.Append(nil)) }
 
+// Issuers are the roles of the two issuers of a deployment, in the order of a visit's requests:
+// those beside leader and helper, or hops, beside hop 1 and hop 2.
+func Issuers(hops bool) [2]signed.Role {
+	if hops {
+		return [2]signed.Role{signed.Hop1, signed.Hop2}
+	}
+	return [2]signed.Role{signed.Leader, signed.Helper}
+}
+
 // Request is that to the issuer of a role.
 func (v *Visit) Request(role signed.Role) []byte {
-	if role == signed.Leader {
+	if role == signed.Leader || role == signed.Hop1 {
 		return v.Leader[:]
 	}
 	return v.Helper[:]

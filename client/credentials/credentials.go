@@ -34,6 +34,7 @@ import (
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/wire"
+	"github.com/starling-agg/starling/signed"
 )
 
 // Options make a [Wallet].
@@ -42,6 +43,9 @@ type Options struct {
 	Attester string
 	// Deployment is that of the recipes. Required.
 	Deployment [32]byte
+	// Hops says that the deployment is of the shuffled path, whose issuers stand beside hop 1
+	// and hop 2.
+	Hops bool
 	// FS keeps the wallet, and no one else uses it. Required, but for a laboratory: nil keeps
 	// it in memory, and a device that restarts is another.
 	FS disk.FS
@@ -305,16 +309,17 @@ func (w *Wallet) plan(m *ohttp.Manifest) (*epoch, error) {
 	}
 	e := &epoch{number: m.Epoch, at: now.Add(time.Duration(offset.Int64())).UTC().Truncate(time.Second), begin: m.NotBefore,
 		until: time.Unix(int64(m.Epoch+2)*int64(m.Length/time.Second), 0).UTC()}
+	roles := visit.Issuers(w.o.Hops)
 	for i, of := range []struct {
-		role arc.Role
+		role signed.Role
 		key  []byte
-	}{{arc.Leader, m.Issuers.Leader[:]}, {arc.Helper, m.Issuers.Helper[:]}} {
+	}{{roles[0], m.Issuers.Leader[:]}, {roles[1], m.Issuers.Helper[:]}} {
 		k, err := arc.ReadPublicKey(of.key)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrIssuers, err)
 		}
 		e.keys[i] = k.ID()
-		p := arc.NewPending(arc.NewRequestContext(of.role, m.Deployment, uint64(m.Epoch), e.keys[i]))
+		p := arc.NewPending(arc.NewRequestContext(arc.Role(of.role), m.Deployment, uint64(m.Epoch), e.keys[i]))
 		copy(e.pending[i][:], p.Append(nil))
 	}
 	// An epoch that is planned or held is never given up for another: its visit could not be

@@ -59,7 +59,7 @@ func (p *Purse) Open() (*OpenPurse, error) {
 	}
 	x := &OpenPurse{recipe: p.Recipe, fsys: fsys}
 	if t := p.Recipe.Tokens; t != nil {
-		if x.Wallet, err = credentials.Open(credentials.Options{Attester: t.Attester, Deployment: deployment, FS: fsys, HTTP: p.HTTP}); err != nil {
+		if x.Wallet, err = credentials.Open(credentials.Options{Attester: t.Attester, Deployment: deployment, Hops: !p.Recipe.Path.Proofs(), FS: fsys, HTTP: p.HTTP}); err != nil {
 			return nil, errors.Join(err, fsys.Close())
 		}
 	}

@@ -38,6 +38,8 @@ With --recipe quantiles each row marks the nodes over its visits in a tree over 
 With --recipe cloak the first 2,000 rows, or as many as --population says, send shares of their visits through relay, gateway and two hops to an analyzer,
 with no server to add noise, and sum and mean are printed beside the truth. With --recipe cloak-visits
 1,000 send shares of the histogram.
+With --recipe cloak --credentials all, and a population of some hundreds, each
+shows a credential to each hop, and no hop is trusted not to pad.
 
 With --recipe vector 2,000 devices send vectors of 10,000 real numbers made of the table, whose norm each proves; the released
 mean is compared with the exact one. With --projection they send fewer numbers, for more error. With --correlated smaller
@@ -48,6 +50,7 @@ error of the running sums is printed beside its forecast.`,
 			{"starling lab --malicious 200", "with 200 invalid reports among them, rejected by reason"},
 			{"starling lab --population 60000 --sampling 0.1", "secret coins, dummies, relay and gateway"},
 			{"starling lab --population 6000 --sampling 0.5 --credentials all", "each device counts once: attester, issuers, log and witnesses"},
+			{"starling lab --recipe cloak --population 200 --credentials all", "two hops of which none is trusted not to pad"},
 			{"starling lab --recipe needles", "importance sampling of a rare answer, with cover"},
 			{"starling lab --recipe health", "sums that one device moves by a proved bound, wherever it moves them"},
 			{"starling lab --recipe groups", "sums, sizes and means by a group that nobody sees"},

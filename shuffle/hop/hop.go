@@ -42,6 +42,9 @@ type RoundStatus = party.RoundStatus
 // Totals are those of all rounds that have ended, over all starts.
 type Totals = party.Totals
 
+// DefaultHold is for how long a round waits for the other party, where nothing else is said.
+const DefaultHold = party.DefaultHold
+
 // A StateError: what is on the disk is not whole, and no loss of power leaves it so.
 type StateError = party.StateError
 
