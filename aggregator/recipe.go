@@ -94,8 +94,12 @@ func SuiteOf(r *recipe.Recipe) sealed.Suite {
 }
 
 // DeploymentOf is what a recipe says of its servers; [recipe.ErrNoServerKeys] if it names
-// no keys.
+// no keys of a leader and a helper.
 func DeploymentOf(r *recipe.Recipe) (keyset.Deployment, error) {
+	path, ok := r.Path.(recipe.TwoServer)
+	if !ok || r.ServerKeys == nil {
+		return keyset.Deployment{}, recipe.ErrNoServerKeys
+	}
 	id, err := r.Deployment()
 	if err != nil {
 		return keyset.Deployment{}, err
@@ -108,7 +112,6 @@ func DeploymentOf(r *recipe.Recipe) (keyset.Deployment, error) {
 	if r.Tokens != nil {
 		known.Attester, known.Admission = r.Tokens.Key, r.Tokens.Admission
 	}
-	path := r.Path.(recipe.TwoServer) // or it had no deployment
 	d := keyset.Deployment{
 		ID: id, Epoch: r.ServerKeys.Epoch(), Leader: path.Leader, Helper: path.Helper,
 		Roots:   ohttp.Roots{Leader: r.ServerKeys.Leader, Helper: r.ServerKeys.Helper, Gateway: r.ServerKeys.Gateway},

@@ -56,6 +56,9 @@ func NewManifests(o ManifestsOptions) (*Manifests, error) {
 	if o.Recipe.Relay == nil {
 		return nil, ErrNoRelay
 	}
+	if o.Recipe.ServerKeys == nil { // of a path without leader and helper, for which there are others
+		return nil, recipe.ErrNoServerKeys
+	}
 	deployment, err := o.Recipe.Deployment()
 	if err != nil {
 		return nil, err

@@ -110,33 +110,42 @@ func keyIssuerCommand() *command {
 	return &command{
 		name: "issuer", args: "[--epoch N] [--json] --role ROLE --keys DIR --out FILE RECIPE",
 		short: "Make an issuer's key for an epoch, for devices' credentials",
-		long: `Leader and helper each have an issuer beside them, whose key of an epoch stands in the epoch's manifest: make it before that, at
-either aggregator, in the directory that its [issuer] names, and give FILE, which is public, to who makes the manifest
-(starling manifest new --leader-issuer, --helper-issuer). Without --epoch it is for the next one. An epoch has one key, ever; the
-aggregator destroys it when the last round of the epoch is long over.`,
+		long: `Leader and helper, or both hops, each have an issuer beside them, whose key of an epoch stands in the epoch's manifest: make it before
+that, at each of them, in the directory that its [issuer] names, and give FILE, which is public, to who makes the manifest
+(starling manifest new --leader-issuer, --helper-issuer; of hop 1 the first, and of hop 2 the second). Without --epoch it is for the next one. An epoch has one key, ever; the
+party destroys it when the last round of the epoch is long over.`,
 		examples: [][2]string{{"starling key issuer --role leader --keys leader.issuer --out leader.issuer.public recipe.starling", "for the next epoch"}},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
-			role := flags.String("role", "", "whose issuer, leader or helper: `ROLE`; required")
+			role := flags.String("role", "", "whose issuer, leader, helper, hop-1 or hop-2: `ROLE`; required")
 			keys := flags.String("keys", "", "the directory of its keys, `DIR`; required")
 			out := flags.String("out", "", "write the public key to this `FILE`; required")
 			epoch := flags.Uint("epoch", 0, "of epoch `N`; by default the next one")
 			asJSON := flags.Bool("json", false, "print one JSON object")
 			return func(_ context.Context, e *env, args []string) error {
-				as, known := map[string]signed.Role{"leader": signed.Leader, "helper": signed.Helper}[*role]
+				as, known := map[string]signed.Role{"leader": signed.Leader, "helper": signed.Helper, "hop-1": signed.Hop1, "hop-2": signed.Hop2}[*role]
 				if len(args) != 1 || !known || *keys == "" || *out == "" || *epoch > 1<<32-1 {
-					return usageOf("key issuer", errors.New("starling key issuer needs --role leader or helper, --keys, --out and a recipe"))
+					return usageOf("key issuer", errors.New("starling key issuer needs --role leader, helper, hop-1 or hop-2, --keys, --out and a recipe"))
 				}
-				d, err := deploymentOf(args)
+				checked, err := deploy.OpenRecipe(args[0])
 				if err != nil {
-					return err
+					return ofInput(err, noRecipe)
 				}
-				if d.Recipes[0].Attester == (signed.PublicKey{}) {
+				r := checked.Recipe()
+				if r.Tokens == nil {
 					return failf(exitInput, "starling recipe show "+args[0], "%s counts no devices", args[0])
 				}
+				if hops := !r.Path.Proofs(); hops != (as == signed.Hop1 || as == signed.Hop2) {
+					return usageOf("key issuer", fmt.Errorf("--role %s: %s is on another path, %v", *role, args[0], r.Path))
+				}
+				id, err := r.Deployment()
+				if err != nil {
+					return ofInput(err, noRecipe)
+				}
+				length := time.Duration(r.EpochLength()) * time.Second
 				if exists(*out) {
 					return failf(exitInput, "name another file, or move this one away", "%s exists", *out)
 				}
-				number, current := uint32(*epoch), ohttp.EpochAt(time.Now(), d.Epoch)
+				number, current := uint32(*epoch), ohttp.EpochAt(time.Now(), length)
 				if number == 0 {
 					number = current + 1
 				}
@@ -150,10 +159,10 @@ aggregator destroys it when the last round of the epoch is long over.`,
 					return failf(exitInput, "name the directory that keys of [issuer] in "+*role+".toml names, made where there is none",
 						"%s has %s in it, and is no directory of an issuer's keys", *keys, name)
 				}
-				public, err := deploy.MakeIssuerKey(*keys, as, d.ID, number)
+				public, err := deploy.MakeIssuerKey(*keys, as, id, number)
 				switch {
 				case errors.Is(err, issuer.ErrKeyExists):
-					public, err = deploy.IssuerKey(*keys, as, d.ID, number)
+					public, err = deploy.IssuerKey(*keys, as, id, number)
 					if err != nil {
 						return &failure{exitInput, err, "a key that was destroyed is never made again: name a later --epoch"}
 					}
@@ -246,7 +255,7 @@ func (f *issuerFlags) read(d *keyset.Deployment) (*ohttp.Issuers, error) {
 	return x, nil
 }
 
-// cohort asks a running leader, helper or attester how many devices there are of an
+// cohort asks a running leader, helper, hop or attester how many devices there are of an
 // epoch, and returns what its owner says of it, and whose owner's root key that is, in
 // hexadecimal digits.
 func cohort(ctx context.Context, path string, epoch uint64) (deployment [32]byte, owner string, content []byte, err error) {
@@ -269,8 +278,14 @@ func cohort(ctx context.Context, path string, epoch uint64) (deployment [32]byte
 			return deployment, "", nil, ofInput(err, "starling serve attester --help shows a configuration to begin with")
 		}
 		at = c.Local.Address
+	case deploy.HopRole:
+		c, err := deploy.LoadHop(path)
+		if err != nil {
+			return deployment, "", nil, ofInput(err, "starling serve hop --help shows a configuration to begin with")
+		}
+		at = c.Local.Address
 	default:
-		return deployment, "", nil, failf(exitInput, "name leader.toml, helper.toml or attester.toml", "%s: a %s has no devices to count", path, role)
+		return deployment, "", nil, failf(exitInput, "name leader.toml, helper.toml, hop.toml or attester.toml", "%s: a %s has no devices to count", path, role)
 	}
 	host := string(at)
 	if at.IsUnix() {
@@ -303,7 +318,7 @@ func cohort(ctx context.Context, path string, epoch uint64) (deployment [32]byte
 	if err != nil || len(id) != len(deployment) {
 		return deployment, "", nil, fmt.Errorf("%s: it names no deployment", path)
 	}
-	x := tlog.Cohort{Role: map[string]signed.Role{"leader": signed.Leader, "helper": signed.Helper, "attester": signed.Attester}[said.Role], Epoch: said.Epoch, Devices: said.Devices}
+	x := tlog.Cohort{Role: map[string]signed.Role{"leader": signed.Leader, "helper": signed.Helper, "attester": signed.Attester, "hop 1": signed.Hop1, "hop 2": signed.Hop2}[said.Role], Epoch: said.Epoch, Devices: said.Devices}
 	content, err = x.Append(nil)
 	return [32]byte(id), said.Owner, content, err
 }

@@ -15,20 +15,24 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/logserver"
+	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/anonymity/tlog"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/internal/logged"
 	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/recipe"
+	"github.com/starling-agg/starling/shuffle/onion"
+	"github.com/starling-agg/starling/signed"
 )
 
 func logAddCommand() *command {
 	return &command{
-		name: "add", args: "[--log URL] [--signing-key FILE] [--release | --key-list | --withdraw | --census | --cohort N] [--proof FILE] [--wait TIME] [--json] --policy FILE FILE",
+		name: "add", args: "[--log URL] [--signing-key FILE] [--release | --key-list | --batch | --withdraw | --census | --cohort N] [--proof FILE] [--wait TIME] [--json] --policy FILE FILE",
 		short: "Have a manifest, a recipe, a key list or a release logged, or one withdrawn",
-		long: `FILE is a manifest that all three have signed, or a recipe, which the command tells apart; with --key-list a key list of a leader or
-helper as it hands it out; with --cohort the configuration of a running leader,
-helper or attester, which says for how many devices there are credentials of epoch N; with --release any file, of which the log gets name and SHA-256; with --census a
+		long: `FILE is a manifest that all three have signed, or of the shuffled path its gateway, or a recipe, which the command tells apart; with
+--key-list a key list of a leader or helper as it hands it out, or the file rounds/N/list of a hop's or an analyzer's data,
+which puts it there itself; with --batch the manifest of a round that both hops have signed, which the analyzer puts there
+itself; with --cohort the configuration of a running leader, helper, hop or attester, which says for how many devices there are credentials of epoch N; with --release any file, of which the log gets name and SHA-256; with --census a
 targeted recipe, of whose attributes the owner says that so many devices have them: devices ask for the word of leader and of helper
 before they take the recipe. With --withdraw FILE is a proof
 (.tlog-proof) of an entry that is to hold no more. Recipes, releases, censuses and withdrawals are signed with an owner's online key; the
@@ -46,6 +50,7 @@ can verify it without asking anybody.`,
 			key := flags.String("signing-key", "", "an owner's online key, a `FILE`")
 			delegation := flags.String("delegation", "", "the root's word for it, a `FILE`; default that of --signing-key with "+delegationSuffix+" behind it")
 			isList := flags.Bool("key-list", false, "FILE is a key list")
+			isBatch := flags.Bool("batch", false, "FILE is what both hops signed of a round's batch")
 			isRelease := flags.Bool("release", false, "log name and SHA-256 of FILE")
 			isCensus := flags.Bool("census", false, "say that the devices which the recipe FILE asks are as many as it says")
 			isEnd := flags.Bool("withdraw", false, "FILE is the proof of what is withdrawn")
@@ -72,7 +77,7 @@ can verify it without asking anybody.`,
 				if *proofFile != "" && exists(*proofFile) {
 					return failf(exitInput, "name another file, or move this one away", "%s exists", *proofFile)
 				}
-				m := entryMaker{list: *isList, release: *isRelease, withdraw: *isEnd, census: *isCensus, key: *key, delegation: *delegation}
+				m := entryMaker{list: *isList, batch: *isBatch, release: *isRelease, withdraw: *isEnd, census: *isCensus, key: *key, delegation: *delegation}
 				var entry tlog.Entry
 				if *epoch > 0 {
 					var deployment [32]byte
@@ -140,8 +145,8 @@ func signersOf(w *tlog.Witnessed) string {
 
 // An entryMaker makes an entry of a file.
 type entryMaker struct {
-	list, release, withdraw, census bool
-	key, delegation                 string
+	list, batch, release, withdraw, census bool
+	key, delegation                        string
 	// owner is whose root key has to say it, in hexadecimal digits, and of the party that the
 	// configuration is of; "" for anybody.
 	owner, of string
@@ -149,8 +154,8 @@ type entryMaker struct {
 
 func (m entryMaker) make(path string, p *tlog.Policy) (tlog.Entry, error) {
 	var none tlog.Entry
-	if one := map[bool]int{true: 1}; one[m.list]+one[m.release]+one[m.withdraw]+one[m.census] > 1 {
-		return none, usageOf("log add", errors.New("--key-list, --release, --census and --withdraw are four ways to read FILE: name one"))
+	if one := map[bool]int{true: 1}; one[m.list]+one[m.batch]+one[m.release]+one[m.withdraw]+one[m.census] > 1 {
+		return none, usageOf("log add", errors.New("--key-list, --batch, --release, --census and --withdraw are five ways to read FILE: name one"))
 	}
 	if m.release {
 		return m.ofRelease(path)
@@ -165,7 +170,13 @@ func (m entryMaker) make(path string, p *tlog.Policy) (tlog.Entry, error) {
 	}
 	switch {
 	case m.list:
-		return tlog.Entry{Kind: tlog.KindKeyList, Body: b}, nil
+		kind := tlog.KindKeyList
+		if _, _, err := onion.ReadKeyList(b); err == nil {
+			kind = tlog.KindShuffleKeys
+		}
+		return tlog.Entry{Kind: kind, Body: b}, nil
+	case m.batch:
+		return tlog.Entry{Kind: tlog.KindBatch, Body: b}, nil
 	case m.withdraw:
 		_, entry, err := openEntryProof(b, p)
 		if err != nil {
@@ -174,7 +185,11 @@ func (m entryMaker) make(path string, p *tlog.Policy) (tlog.Entry, error) {
 		leaf := tlog.LeafHash(entry)
 		return m.state(tlog.KindWithdrawal, [32]byte{}, leaf[:])
 	case bytes.HasPrefix(b, []byte(manifestStart)):
-		return tlog.Entry{Kind: tlog.KindManifest, Body: b}, nil
+		kind := tlog.KindManifest
+		if x, err := ohttp.ReadManifest(b); err == nil && len(x.Signatures) == 1 && x.Signatures[0].Role == signed.Gateway {
+			kind = tlog.KindFrontManifest
+		}
+		return tlog.Entry{Kind: kind, Body: b}, nil
 	case len(b) > 0 && b[0] == recipe.Version:
 		alone, _, err := recipe.SplitFile(b)
 		var r *recipe.Recipe
