@@ -63,6 +63,8 @@ type InitOptions struct {
 	Proxied             bool
 	// Recipe is the recipe's file, in Dir. Default RecipeFile.
 	Recipe string
+	// Number is a hop's, 1 or 2; required for it, and for no one else.
+	Number int
 	// Logs are the public keys of the logs that a witness follows.
 	Logs []string
 	// Join are files of invitations, and Fingerprints those that their owners have read

@@ -19,19 +19,23 @@ import (
 )
 
 // OuterRoles are those that [Init] makes and nobody joins: what others have to know of such a
-// party is public, in a recipe, an anchors file or a policy, and it keeps secrets with nobody.
-var OuterRoles = []Role{AttesterRole, LogRole, WitnessRole}
+// party is public, in a recipe, an anchors file or a policy, and it keeps no secrets with anybody
+// but the tokens by which a hop is known to the next party.
+var OuterRoles = []Role{AttesterRole, LogRole, WitnessRole, HopRole, AnalyzerRole}
 
 // outerOnline is for how long the online key of a new attester signs, in days.
 const outerOnline = 90
 
-// outer makes an attester, a transparency log or a witness.
+// outer makes an attester, a transparency log, a witness, a hop or an analyzer.
 func (h *home) outer(o InitOptions, w *newFiles, made *Made) error {
 	if len(o.Join) > 0 {
 		return fmt.Errorf("%w: nobody invites the %s", ErrStranger, o.Role)
 	}
 	if (len(o.Logs) > 0) != (o.Role == WitnessRole) {
 		return errors.New("logs: required for a witness, which signs what it sees of them, and for no one else")
+	}
+	if (o.Role == HopRole) != (o.Number != 0) || o.Number < 0 || o.Number > 2 {
+		return errors.New("number: required for a hop, 1 or 2 as recipes name it, and for no one else")
 	}
 	// As an anchors file has it, and so it is one line of a configuration too.
 	named := signed.Anchor{Name: string(o.Role), Domain: "owner.example", Key: signed.Generate().Public(), Owner: o.Owner}
@@ -45,7 +49,7 @@ func (h *home) outer(o InitOptions, w *newFiles, made *Made) error {
 		return err
 	}
 	var v invitation.Invitation // which nobody gets
-	f := settings{Role: o.Role, Owner: o.Owner, Recipe: cmp.Or(o.Recipe, RecipeFile)}
+	f := settings{Role: o.Role, Owner: o.Owner, Recipe: cmp.Or(o.Recipe, RecipeFile), Number: o.Number}
 	if err := listen(o, &v, &f, w, made); err != nil {
 		return err
 	}
@@ -55,7 +59,14 @@ func (h *home) outer(o InitOptions, w *newFiles, made *Made) error {
 	}
 	switch o.Role {
 	case AttesterRole:
-		err = w.attester(o, at, made)
+		w.dirs = append(w.dirs, newDir{manifestsDir, 0o755})
+		err = w.signer(string(o.Role), o, at, made)
+	case HopRole:
+		w.token("hop.token")
+		err = w.signer(string(o.Role), o, at, made)
+	case AnalyzerRole:
+		w.token("collector.token")
+		err = w.signer(string(o.Role), o, at, made)
 	case LogRole:
 		err = w.log(at, made)
 	default:
@@ -71,22 +82,24 @@ func (h *home) outer(o InitOptions, w *newFiles, made *Made) error {
 	return nil
 }
 
-// attester adds what an attester signs with, and the line by which devices know it.
-func (w *newFiles) attester(o InitOptions, at *url.URL, made *Made) error {
+// signer adds what a party signs with, and the line by which devices know it.
+func (w *newFiles) signer(name string, o InitOptions, at *url.URL, made *Made) error {
 	root, online := signed.Generate(), signed.Generate()
 	from := o.Now.UTC().Truncate(time.Second).Add(-time.Hour) // for clocks that are slow
 	d, err := signed.Delegate(root, online.Public(), from, from.AddDate(0, 0, outerOnline))
 	if err != nil {
 		return err
 	}
-	a := signed.Anchor{Name: string(AttesterRole), Domain: at.Hostname(), Key: root.Public(), Owner: o.Owner}
+	a := signed.Anchor{Name: name, Domain: at.Hostname(), Key: root.Public(), Owner: o.Owner}
+	if o.Number > 0 {
+		a.Name = fmt.Sprintf("%s-%d", name, o.Number)
+	}
 	if err := a.Validate(); err != nil {
 		return err
 	}
-	w.dirs = append(w.dirs, newDir{manifestsDir, 0o755})
-	w.secret("attester.root", root.Marshal())
-	w.secret("attester.online", online.Marshal())
-	w.add(filepath.Join(secretsDir, "attester.online.delegation"), 0o644, d.MarshalFile())
+	w.secret(name+".root", root.Marshal())
+	w.secret(name+".online", online.Marshal())
+	w.add(filepath.Join(secretsDir, name+".online.delegation"), 0o644, d.MarshalFile())
 	made.Public = []string{root.Public().String()}
 	made.Anchor = a.String()
 	return nil
@@ -137,7 +150,8 @@ func (w *newFiles) witness(o InitOptions, at *url.URL, f *settings, made *Made) 
 // scheme.
 func origin(at *url.URL) string { return strings.TrimSuffix(at.Host+at.Path, "/") }
 
-// outerApart refuses an attester or a witness beside parties that it is to be apart from.
+// outerApart refuses an attester, a hop, an analyzer or a witness beside parties that it is to
+// be apart from.
 func (h *home) outerApart(made Role) error {
 	there := func(role Role) bool {
 		_, err := os.Stat(filepath.Join(h.dir, string(role)+".toml"))
@@ -147,6 +161,12 @@ func (h *home) outerApart(made Role) error {
 	switch {
 	case there(AttesterRole) && len(inner) > 0:
 		return fmt.Errorf("%w: in %s the attester, which knows devices, would be beside the %s", ErrApart, h.dir, inner[0])
+	case there(HopRole) && there(AnalyzerRole):
+		return fmt.Errorf("%w: in %s a hop, which knows in which order it mixed, would be beside the analyzer, which reads what is mixed", ErrApart, h.dir)
+	case there(AttesterRole) && (there(HopRole) || there(AnalyzerRole)):
+		return fmt.Errorf("%w: in %s the attester, which knows devices, would be beside a party that has what they send", ErrApart, h.dir)
+	case h.own[RelayRole] && (there(HopRole) || there(AnalyzerRole)):
+		return fmt.Errorf("%w: in %s a relay, which sees who sends, would be beside a party that has what they send", ErrApart, h.dir)
 	case there(WitnessRole) && there(LogRole):
 		return fmt.Errorf("%w: in %s a witness would watch its own owner's log", ErrApart, h.dir)
 	}
@@ -175,4 +195,33 @@ const witnessInitText = headText + `# It must never go back to an older copy of 
 data = "witness"
 key = "secrets/witness.key"
 logs = [{{range $i, $k := .Logs}}{{if $i}}, {{end}}"{{$k}}"{{end}}]
+` + listenersText
+
+const hopInitText = headText + `number = {{.Number}} # as recipes name it
+# The next party, {{if eq .Number 1}}hop 2{{else}}the analyzer{{end}}, knows this hop by next_token: its owner gets the same file, in secret.
+shuffles = [{ recipe = "{{.Recipe}}", next_token = "secrets/hop.token" }]
+{{if eq .Number 1}}# The gateway's, where there is one: its owner hands it out. Without it anybody may bring contributions.
+# tokens = ["secrets/gateway.token"]
+{{else}}# Hop 1's, which its owner hands out.
+tokens = ["secrets/hop-1.token"]
+{{end}}# Where recipes name a log: the file that devices have. The keys of rounds are put there.
+# policy = "log.policy"
+data = "hop" # in no backup: what is put back may have keys that were destroyed
+key = "secrets/hop.online"
+delegation = "secrets/hop.online.delegation" # by secrets/hop.root, which belongs offline
+` + listenersText + `
+# Where recipes are of the mode tokens: starling key issuer --role hop-{{.Number}} --keys issuer ...
+# [issuer]
+# keys = "issuer"
+# manifests = "manifests" # of the epochs, NAME.manifest
+`
+
+const analyzerInitText = headText + `recipes = ["{{.Recipe}}"]
+tokens = ["secrets/hop-2.token"] # hop 2's, which its owner hands out; on the direct path the gateway's, or leave it out
+readers = ["secrets/collector.token"] # of who may have results: the collector gets the same file, in secret
+# Where recipes name a log: the file that devices have. The keys of rounds are put there, and what both hops sign.
+# policy = "log.policy"
+data = "analyzer" # in no backup: what is put back may have keys that were destroyed
+key = "secrets/analyzer.online"
+delegation = "secrets/analyzer.online.delegation" # by secrets/analyzer.root, which belongs offline
 ` + listenersText

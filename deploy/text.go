@@ -34,6 +34,7 @@ type settings struct {
 	Window  time.Duration // of a lab's gateway
 	Tokens  bool          // a lab's gateway gives some out
 	Logs    []string      // public keys, in a witness's
+	Number  int           // of a hop
 }
 
 // Does says what the party is for, and Comers who come to its public listener.
@@ -66,6 +67,8 @@ var parties = map[Role]struct{ does, comers string }{
 	GatewayRole:   {"It sees what is sent and not by whom, and passes it on to the leader.", "the relay"},
 	AttesterRole:  {"It knows devices, has each given credentials once in an epoch, and sees nothing that they send.", "devices"},
 	LogRole:       {"Recipes, keys and counts of devices stand in it, for everybody to see alike.", "everybody"},
+	HopRole:       {"It mixes the messages of a round and hands them on; it reads none. Hops and analyzer must be of three owners.", "devices or their gateway, or the hop before"},
+	AnalyzerRole:  {"It reads every message of a round, and makes the result of them.", "the second hop or devices, and collectors"},
 	WitnessRole:   {"It signs what it sees of a log if that continues what it saw. Anybody can be one.", "the logs"},
 }
 
@@ -165,6 +168,7 @@ recipe = "{{.Recipe}}"
 var configTexts = map[Role]string{
 	LeaderRole: aggregatorText, HelperRole: aggregatorText, CollectorRole: collectorText, RelayRole: relayText, GatewayRole: gatewayText,
 	AttesterRole: attesterInitText, LogRole: logInitText, WitnessRole: witnessInitText,
+	HopRole: hopInitText, AnalyzerRole: analyzerInitText,
 }
 
 // config adds the configuration of a party, and returns its name.

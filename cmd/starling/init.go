@@ -27,7 +27,7 @@ func (s *several) Set(v string) error {
 
 func initCommand() *command {
 	return &command{
-		name: "init", args: "[--join FILE --fingerprint F]... [ROLE --owner NAME [--url URL] [--log KEY]...] [DIR]",
+		name: "init", args: "[--join FILE --fingerprint F]... [ROLE --owner NAME [--url URL] [--number N] [--log KEY]...] [DIR]",
 		short: "Make a party of your own, or join the invitation of another",
 		long: `ROLE is leader, helper, collector, relay or gateway. In DIR, . by default, init makes the party's keys, a commented ROLE.toml, and
 invitations/ROLE.invitation, which is public: send it to the owners of the other parties. Private keys never leave DIR.
@@ -35,8 +35,9 @@ invitations/ROLE.invitation, which is public: send it to the owners of the other
 With --join it takes the invitation of another party, whose owner reads the fingerprint to you first, on the phone say: --fingerprint.
 With a ROLE the new party's invitation answers those that are joined. Parties in one DIR are of one owner and know each other.
 
-ROLE may also be attester, log or witness, which nobody joins: what others have to know of them is public, and init prints it. An
-attester's root key goes into recipes and anchors files, a log's and a witness's key into policies. --log names the log that a witness follows.
+ROLE may also be attester, log, witness, hop or analyzer, which nobody joins: what others have to know of them is public, and init prints
+it. An attester's, a hop's and an analyzer's root key goes into recipes and anchors files, a log's and a witness's key into policies.
+--log names the log that a witness follows, --number says which hop of the two it is. Hops and analyzer are of three owners.
 
 When both have joined each other's, tokens and verification keys of every task follow from the two keys; nothing secret is ever sent.
 
@@ -48,6 +49,7 @@ invitation; devices want one of an authority, or DIR/` + deploy.CertificatesFile
 			{"starling init helper --owner Ben --url https://helper.example/ --join leader.invitation --fingerprint " + exampleFingerprint + " ben",
 				"his helper, in answer to hers"},
 			{"starling init --join helper.invitation --fingerprint " + exampleFingerprint + " ada", "she takes his answer"},
+			{"starling init hop --number 1 --owner Gil --url https://hop.example/ gil", "who mixes the messages of a round first"},
 			{"starling init attester --owner Dora --url https://attester.example/ dora", "who knows the devices, where recipes count these"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
@@ -59,6 +61,7 @@ invitation; devices want one of an authority, or DIR/` + deploy.CertificatesFile
 			key := flags.String("certificate-key", "", "its key, a PEM `FILE`")
 			proxied := flags.Bool("behind-proxy", false, "a proxy in front speaks TLS")
 			recipe := flags.String("recipe", "", "the recipe's `FILE`, as the configuration names it (default "+deploy.RecipeFile+")")
+			number := flags.Int("number", 0, "of a hop, `N`: 1 or 2, as recipes name it")
 			var join, fingerprints, logs several
 			flags.Var(&logs, "log", "the public `KEY` of a log that a witness follows; may be given several times")
 			flags.Var(&join, "join", "take the invitation in this `FILE`; may be given several times")
@@ -66,7 +69,7 @@ invitation; devices want one of an authority, or DIR/` + deploy.CertificatesFile
 			asJSON := flags.Bool("json", false, "print one JSON object")
 			return func(_ context.Context, e *env, args []string) error {
 				o := deploy.InitOptions{Dir: ".", Owner: *owner, URL: *at, Listen: *listen, Local: *local, Certificate: *certificate, TLSKey: *key,
-					Proxied: *proxied, Recipe: *recipe, Logs: logs, Join: join, Fingerprints: fingerprints, Now: time.Now()}
+					Proxied: *proxied, Recipe: *recipe, Number: *number, Logs: logs, Join: join, Fingerprints: fingerprints, Now: time.Now()}
 				for _, role := range slices.Concat(deploy.Roles, deploy.OuterRoles) {
 					if len(args) > 0 && args[0] == string(role) {
 						o.Role, args = role, args[1:]
@@ -114,6 +117,8 @@ func initFailure(o deploy.InitOptions, err error) error {
 		hint = "nothing is left to do if it is the right one; else begin anew in another directory: its keys follow from it"
 	case errors.Is(err, deploy.ErrExists):
 		hint = "name another directory, or --join alone"
+	case o.Role == deploy.HopRole && o.Number == 0:
+		hint = "starling init hop --number 1 --owner NAME --url URL DIR"
 	case errors.Is(err, deploy.ErrApart) && slices.Contains(deploy.OuterRoles, o.Role):
 		hint = "the " + string(o.Role) + " is for another owner, in a directory of its own: starling init " + string(o.Role) + " --owner NAME --url URL DIR"
 	case errors.Is(err, deploy.ErrApart):
@@ -210,6 +215,16 @@ func writeOuter(e *env, o deploy.InitOptions, made *deploy.Made) error {
 			made.Anchor, o.URL, made.Public[0])
 		fmt.Fprintf(&b, "Take %s offline. One-time codes for devices: starling attester codes --count 1000 --out %s --codes %s\n",
 			filepath.Join(o.Dir, "secrets", "attester.root"), filepath.Join(o.Dir, "codes"), filepath.Join(o.Dir, "secrets", "codes"))
+		fmt.Fprintf(&b, "With the recipe in place: %s\n", serve)
+	case deploy.HopRole, deploy.AnalyzerRole:
+		flag, from := "--analyzer-key", "hop 2 brings batches by a token of its owner's, secrets/hop-2.token; the collector has results by secrets/collector.token"
+		if o.Role == deploy.HopRole {
+			flag = fmt.Sprintf("--hop%d-key", o.Number)
+			from = "the next party knows this hop by secrets/hop.token, and its owner gets that file in secret"
+		}
+		fmt.Fprintf(&b, "anchor       %s\n\nThe key is for recipes, and the anchor for the anchors file of devices' software: starling recipe new --path shuffled %s %s ...\n",
+			made.Anchor, flag, made.Public[0])
+		fmt.Fprintf(&b, "Take %s offline. Tokens: %s.\n", filepath.Join(o.Dir, "secrets", string(o.Role)+".root"), from)
 		fmt.Fprintf(&b, "With the recipe in place: %s\n", serve)
 	case deploy.LogRole:
 		fmt.Fprintf(&b, "\nEach witness's owner makes one: starling init witness --owner NAME --url URL --log '%s' DIR\n", made.Public[0])

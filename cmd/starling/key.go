@@ -299,6 +299,16 @@ func (f *keyFlags) read(list []typedKey) (err error) {
 	return nil
 }
 
+// kind is how the attester tells devices apart.
+func (f *keyFlags) kind() (recipe.Attestation, error) {
+	for _, kind := range []recipe.Attestation{recipe.Codes, recipe.OIDC, recipe.MTLS} {
+		if kind.String() == *f.attestation {
+			return kind, nil
+		}
+	}
+	return 0, fmt.Errorf("--attestation %q: want codes, oidc or mtls", *f.attestation)
+}
+
 // set fills in the options' keys.
 func (f *keyFlags) set(o *account.Options) error {
 	if (*f.attester != "") != (*f.attesterKey != "") {
@@ -307,14 +317,11 @@ func (f *keyFlags) set(o *account.Options) error {
 	if *f.admission && *f.attester == "" {
 		return usageOf("recipe new", errors.New("--admission goes with --attester"))
 	}
-	kinds := map[string]recipe.Attestation{}
-	for _, kind := range []recipe.Attestation{recipe.Codes, recipe.OIDC, recipe.MTLS} {
-		kinds[kind.String()] = kind
+	attestation, err := f.kind()
+	if err != nil {
+		return usageOf("recipe new", err)
 	}
-	switch kind := kinds[*f.attestation]; {
-	case kind == 0:
-		return usageOf("recipe new", fmt.Errorf("--attestation %q: want codes, oidc or mtls", *f.attestation))
-	case kind != recipe.Codes && *f.attester == "":
+	if attestation != recipe.Codes && *f.attester == "" {
 		return usageOf("recipe new", errors.New("--attestation goes with --attester"))
 	}
 	if *f.leader == "" && *f.helper == "" && *f.gateway == "" && *f.collector == "" {
@@ -336,7 +343,7 @@ func (f *keyFlags) set(o *account.Options) error {
 	}
 	k := &recipe.ServerKeys{Collector: hash, EpochLength: uint32(*f.days) * 86400}
 	if *f.attester != "" {
-		o.Tokens = &recipe.Tokens{Attester: *f.attester, Attestation: kinds[*f.attestation], MinCohort: *f.cohort, Admission: *f.admission}
+		o.Tokens = &recipe.Tokens{Attester: *f.attester, Attestation: attestation, MinCohort: *f.cohort, Admission: *f.admission}
 	}
 	if *f.log != "" {
 		o.Log = &recipe.Log{Origin: *f.log}
