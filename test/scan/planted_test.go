@@ -36,7 +36,7 @@ func (w *world) leaks(kind string, b []byte) (inLog, inFile bool) {
 	w.logs["leader"].Write(b) // as it is, where JSON would change it
 	w.write("leader/store.db", strings.Repeat("\x00page", 900)+string(b)+strings.Repeat("\xff", 100))
 	defer w.write("leader/store.db", "")
-	lines := strings.Join(differs(nil, 0, w.found()), "\n")
+	lines := strings.Join(differs(nil, phases, 0, w.found()), "\n")
 	return strings.Contains(lines, "leader: one "+kind+" is in log"), strings.Contains(lines, "leader: one "+kind+" is in store.db")
 }
 
@@ -108,7 +108,7 @@ func TestPlantedLeaks(t *testing.T) {
 
 	// A name of a file tells, too.
 	w.write("leader/127.190.201.130", "")
-	if lines := differs(nil, 0, w.found()); len(lines) != 1 || !strings.Contains(lines[0], "one address is in 127.190.201.130") {
+	if lines := differs(nil, phases, 0, w.found()); len(lines) != 1 || !strings.Contains(lines[0], "one address is in 127.190.201.130") {
 		t.Error(lines)
 	}
 	if err := os.Remove(filepath.Join(w.dir, "leader", "127.190.201.130")); err != nil {
@@ -119,7 +119,7 @@ func TestPlantedLeaks(t *testing.T) {
 // TestTable: what stands in the table must be found in its time, and may not be at any other,
 // nor another thing in its place.
 func TestTable(t *testing.T) {
-	list := rows(t)
+	list := rows(t, head, phases)
 	if len(list) < 20 {
 		t.Fatalf("%d rows", len(list))
 	}
@@ -140,7 +140,7 @@ func TestTable(t *testing.T) {
 		"another party":    {5, at("helper", "runs/1.run", "report id"), true},
 		"another place":    {5, at("leader", "runs/x/1.run", "report id"), true},
 	} {
-		if lines := differs(ids, x.phase, x.found); (len(lines) > 0) != x.wrong {
+		if lines := differs(ids, phases, x.phase, x.found); (len(lines) > 0) != x.wrong {
 			t.Errorf("%s: %q", name, lines)
 		}
 	}

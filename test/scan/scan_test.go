@@ -40,8 +40,8 @@ const (
 	head     = "| party | where | what | from | until |"
 )
 
-// rows reads the table.
-func rows(t *testing.T) (list []row) {
+// rows reads the table with a head, whose states are phases.
+func rows(t *testing.T, head string, phases []string) (list []row) {
 	t.Helper()
 	b, err := os.ReadFile(document)
 	if err != nil {
@@ -84,7 +84,7 @@ func (r *row) covers(p place) bool {
 }
 
 // differs compares what was found in a phase with the table.
-func differs(list []row, phase int, found map[place]string) (lines []string) {
+func differs(list []row, phases []string, phase int, found map[place]string) (lines []string) {
 	matched := make(map[int]bool)
 	for p, how := range found {
 		allowed := false
@@ -111,7 +111,7 @@ func differs(list []row, phase int, found map[place]string) (lines []string) {
 // those of docs/data-model.md, from when and until when it stands there. What is to go goes
 // within seconds; so each search is repeated until it finds what it should.
 func TestWhatIsKept(t *testing.T) {
-	list := rows(t)
+	list := rows(t, head, phases)
 	w := newWorld(t)
 	ctx := t.Context()
 	ok := func(err error) {
@@ -136,7 +136,7 @@ func TestWhatIsKept(t *testing.T) {
 		ticker := time.NewTicker(250 * time.Millisecond)
 		defer ticker.Stop()
 		for {
-			lines := differs(list, phase, w.found())
+			lines := differs(list, phases, phase, w.found())
 			if len(lines) == 0 {
 				return
 			}
