@@ -44,7 +44,7 @@ type Device struct {
 // ErrShown: the device has made its contribution of the round.
 var ErrShown = errors.New("showing: one contribution of the round is made, and a second would show the same tags")
 
-// NewDevice is for contributions of so many messages, as the recipe has it.
+// NewDevice is for contributions of a number of messages, as the recipe has it.
 func NewDevice(recipe [32]byte, round uint64, messages int, h Held) *Device {
 	second := arc.NewPresentationContext(arc.Hop2, recipe, round, h.SecondKey)
 	d := &Device{held: h, first: arc.NewTagBase(arc.NewPresentationContext(arc.Hop1, recipe, round, h.FirstKey)), shown: make(map[onion.Role]int), most: messages}
@@ -56,9 +56,9 @@ func NewDevice(recipe [32]byte, round uint64, messages int, h Held) *Device {
 	return d
 }
 
-// Present is an [onion.Present]. It fails with [ErrShown]. What keeps a device to one
-// contribution a round over restarts is its ledger, which is charged before: nothing of which
-// numbers are taken is written down here.
+// Present is an [onion.Present]. It fails with [ErrShown]. Nothing of which numbers are taken
+// is written down here: the ledger, which is charged before, keeps a device to one contribution
+// a round over restarts.
 func (d *Device) Present(to onion.Role, aad, bound []byte) ([]byte, error) {
 	most := 1
 	if to == onion.Second {
@@ -105,7 +105,7 @@ type Verifier struct {
 	base  *arc.TagBase // nil: none yet
 }
 
-// NewVerifier is that of a hop of a recipe with contributions of so many messages.
+// NewVerifier is that of a hop of a recipe whose contributions have a number of messages.
 func NewVerifier(role onion.Role, recipe [32]byte, messages int, keys Keys) *Verifier {
 	return &Verifier{role: role, recipe: recipe, messages: messages, keys: keys}
 }
