@@ -457,14 +457,8 @@ func (f *signFlags) run(m *ohttp.Manifest, role signed.Role, d *keyset.Deploymen
 			return err
 		}
 	}
-	err = deploy.Say(m, role, s, *f.record)
-	switch {
-	case errors.Is(err, signed.ErrSigned):
-		return &failure{exitCheck, err, "one manifest an epoch; an emergency takes --revision"}
-	case errors.Is(err, signed.ErrRecord):
-		return &failure{exitCheck, err, "put it back from where it went; without it nothing may be signed in this epoch"}
-	case err != nil:
-		return ofInput(err, "--record FILE is where this party remembers what it signed, made where there is none")
+	if err := said(deploy.Say(m, role, s, *f.record)); err != nil {
+		return err
 	}
 	i := slices.IndexFunc(m.Signatures, func(c ohttp.Cosignature) bool { return c.Role == role })
 	root := map[signed.Role]signed.PublicKey{signed.Leader: d.Roots.Leader, signed.Helper: d.Roots.Helper, signed.Gateway: d.Roots.Gateway}[role]

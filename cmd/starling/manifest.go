@@ -46,7 +46,8 @@ Where the recipes name signing keys, leader and helper sign the manifest for who
 --signing-key. Until all three have, there is a draft, FILE.draft, with which the same command goes on, and which others sign
 by starling manifest sign. Each signs one manifest an epoch, and none by which devices would still try when their round is released. It holds for one epoch of the recipes', from now or from the end
 of --previous on. Where recipes count devices, these visit for their credentials before it begins: a first one, or a --revision, has them do so in its
---lead. Name all recipes of the deployment: devices answer no other.`,
+--lead. Name all recipes of the deployment: devices answer no other. On a path without leader and helper the gateway signs alone, and where contributions
+show credentials --leader-issuer and --helper-issuer are those beside hop 1 and hop 2.`,
 		examples: [][2]string{
 			{"starling manifest new --relay https://relay.example/ --key gateway.key --out manifest.starling recipe.starling", "for a week"},
 			{"starling manifest new --relay https://relay.example/ --id 2 --key epochs/2.key --out epochs/2.manifest recipe.starling",
@@ -85,11 +86,18 @@ of --previous on. Where recipes count devices, these visit for their credentials
 				if err := pace.CheckSending(r.MaxSending()); err != nil {
 					return &failure{exitCheck, fmt.Errorf("%s: %w", args[0], err), hintOf(err)}
 				}
+				files := manifestFiles{key: *key, out: *out, id: uint8(*id), suite: suite, days: *days, every: *every, asJSON: *asJSON}
+				if !r.Path.Proofs() && r.Relay != nil {
+					if *relay != "" && *relay != r.Relay.URL {
+						return failf(exitInput, "leave --relay out", "%s names another relay", args[0])
+					}
+					return ceremony.front(e, files, args)
+				}
 				if r.ServerKeys != nil {
 					if *relay != "" && (r.Relay == nil || *relay != r.Relay.URL) {
 						return failf(exitInput, "leave --relay out", "%s names another relay, or none", args[0])
 					}
-					return ceremony.run(ctx, e, manifestFiles{key: *key, out: *out, id: uint8(*id), suite: suite, days: *days, every: *every, asJSON: *asJSON}, args)
+					return ceremony.run(ctx, e, files, args)
 				}
 				for _, path := range []string{*key, *out} {
 					if exists(path) {
