@@ -38,7 +38,7 @@ type Options struct {
 // and against what memory has seen.
 func (o *Options) client(memory *client.Memory) (client.Options, error) {
 	made := o.Client
-	if o.Manifest == nil {
+	if o.Manifest == nil || o.contributes() && made.Checked.Recipe().Relay == nil { // whose log has key lists, and no manifest
 		return made, nil
 	}
 	source := o.Manifest
