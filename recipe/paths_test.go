@@ -291,7 +291,7 @@ func TestMessagePathsGolden(t *testing.T) {
 	claim := func(epsilon, delta, honest string) string {
 		return "02" + "0018" + epsilon + delta + "02" + honest + "00000001"
 	}
-	gateway := rootOf("gateway")
+	gateway, attester := rootOf("gateway"), rootOf("attester")
 	for name, want := range map[string][]string{
 		"modern": {
 			"01", "06" + hexOf("Visits"), "0000",
@@ -304,6 +304,20 @@ func TestMessagePathsGolden(t *testing.T) {
 			"01" + "0000", // no noise
 			claim("0000000000000001"+"00", "0000000000000001"+"09", "01"),
 			"00000000000003e8", "0000000000000e10", "01" + "0000", "0000",
+		},
+		"tokens krr": {
+			"01", "06" + hexOf("Visits"), "0000",
+			"04" + "0008" + "00000005" + "00000002",   // five buckets
+			"03" + "0009" + "0000000000000002" + "00", // krr, 2
+			"01" + "0000",
+			"02" + "00d5" + party("https://first.example/", "first") + party("https://second.example/hop", "second") +
+				party("https://analyzer.example/", "analyzer") + "20" + hex.EncodeToString(gateway[:]) + "02" + "00093a80", // tokens, epochs of a week
+			"01" + "0000",
+			"02" + "0018" + "000000000000128b" + "04" + "0000000000000001" + "09" + "02" + "01" + "00000001",
+			"00000000000003e8", "0000000000000e10", "01" + "0000",
+			"00a3" + "0003" + "0045" + "0019" + hexOf("https://attester.example/") + hex.EncodeToString(attester[:]) + "01" + "00000000000003e8" + "00" +
+				"0008" + "0037" + "0016" + hexOf("https://relay.example/") + "001d" + hexOf("https://first.example/gateway") +
+				"000a" + "000b" + hexOf("log.example") + "000b" + "000c" + "0000000000000001" + "0000012c",
 		},
 		"direct behind a relay": {
 			"01", "06" + hexOf("Visits"), "0000",

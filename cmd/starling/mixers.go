@@ -120,6 +120,9 @@ func outerMixer(kind, name, path string, at service.Address, check func() error,
 func writeShuffle(w io.Writer, name string, x *hop.ShuffleStatus) {
 	fmt.Fprintf(w, "%s, recipe %.16s\n", name, x.Recipe)
 	for _, r := range x.Rounds {
+		if r.Unlogged != "" {
+			fmt.Fprintf(w, "  unlogged   the key of round %d is not in the log, and devices take it from nowhere else: %s\n", r.Round, r.Unlogged)
+		}
 		if r.Have == 0 && r.Trouble == "" && r.Contributions == 0 {
 			continue // a round to come, or one of which nothing has come
 		}
@@ -144,6 +147,11 @@ func writeShuffle(w io.Writer, name string, x *hop.ShuffleStatus) {
 	}{{"envelopes that did not open", x.Totals.Refused}, {"messages that did not open", x.Totals.Dropped}, {"messages that came again", x.Totals.Doubled}, {"left over", x.Totals.LeftOver}} {
 		if lost.n > 0 {
 			fmt.Fprintf(w, "  dropped    %d %s\n", lost.n, lost.what)
+		}
+	}
+	for _, shown := range []struct{ word, what string }{{"unproved", "since the start, of which no credential holds"}, {"spent", "since the start, whose credential was counted before"}} {
+		if n := x.Requests[shown.word]; n > 0 {
+			fmt.Fprintf(w, "  of these   %d %s\n", n, shown.what)
 		}
 	}
 }
