@@ -372,6 +372,7 @@ func TestMessagePathsRefuse(t *testing.T) {
 			p.Gateway, r.Path, r.Relay = signed.PublicKey{}, p, nil
 		}},
 		{"tokens", "tokens.key", func(r *Recipe) { t := *r.Tokens; t.Key = rootOf("first"); r.Tokens = &t }},
+		{"tokens", "randomizer.parts", func(r *Recipe) { cloaked(r, func(z *Cloak) { z.Parts = 3 }) }},
 		{"tokens", "tokens.admission", func(r *Recipe) { t := *r.Tokens; t.Admission = true; r.Tokens = &t }},
 		{"tokens", "targeting", func(r *Recipe) { r.Targeting = new(Targeting) }},
 		{"shuffled krr", "participation", func(r *Recipe) { r.Participation = Bernoulli{Rational{Num: 1, Den: 2}} }},

@@ -106,6 +106,9 @@ func (p Shuffled) validate(v *validator, r *Recipe) {
 		if r.Tokens == nil || r.Log == nil {
 			v.add("path.mode", "is %v, which needs tokens, and a log: only that shows that all devices have the same keys of the issuers", TokensMode)
 		}
+		if r.Parts() > 1 {
+			v.add("randomizer.parts", "goes with mode %v: credentials count a device once a batch, and of a round's batches each would count it", CountedMode)
+		}
 	default:
 		v.add("path.mode", "is %d, want %d or %d", p.Mode, CountedMode, TokensMode)
 	}
