@@ -28,8 +28,8 @@ type Hop struct {
 	Local Local `toml:"local"`
 	// Data is the directory of keys and of rounds that are not done; made where it is
 	// missing. It is in no backup: what is put back would mix a round anew whose order is
-	// known, or open one whose key was destroyed. What the issuer beside it has answered lies in
-	// it too. Required, and used by one process at a time.
+	// known, or open one whose key was destroyed. The issuer beside it keeps there which
+	// requests it has answered. Required, and used by one process at a time.
 	Data service.Path `toml:"data"`
 	// Shuffles are the recipes that it mixes messages of. Required, at least one.
 	Shuffles []HopShuffle `toml:"shuffles"`
