@@ -84,8 +84,10 @@ var messageVariants = sync.OnceValue(func() map[string]*Recipe {
 	tokens := account.Options{Relay: relay, Log: &Log{Origin: "log.example"},
 		Tokens: &Tokens{Attester: "https://attester.example/", Key: rootOf("attester"), Attestation: Codes, MinCohort: 1000}}
 	for name, o := range map[string]account.Options{
-		"tokens":     {Query: Sum{Max: 20}, Randomizer: Cloak{Kind: ModernCloak}, Epsilon: one},
-		"tokens krr": {Query: Histogram{Length: 5}, Randomizer: KRR{Epsilon0: Decimal{2, 0}}},
+		"tokens":            {Query: Sum{Max: 20}, Randomizer: Cloak{Kind: ModernCloak}, Epsilon: one},
+		"tokens krr":        {Query: Histogram{Length: 5}, Randomizer: KRR{Epsilon0: Decimal{2, 0}}},
+		"tokens, one block": {Query: Histogram{Length: 3}, Randomizer: Cloak{Kind: ModernCloak, Block: 3}, Epsilon: one},
+		"tokens, blocks":    {Query: Histogram{Length: 3}, Randomizer: Cloak{Kind: ModernCloak, Block: 1}, Epsilon: one},
 	} {
 		o.Relay, o.Log, o.Tokens = tokens.Relay, tokens.Log, tokens.Tokens
 		list[name] = made(shown, o)
@@ -478,7 +480,7 @@ func TestTrustInHops(t *testing.T) {
 	for name, c := range map[string]struct {
 		trusts            bool
 		envelope, message int
-	}{"modern": {true, 0, 0}, "tokens": {false, 328, -1}, "shuffled krr": {true, 0, 0}, "tokens krr": {false, 328, 328}} {
+	}{"modern": {true, 0, 0}, "tokens": {false, 328, -1}, "shuffled krr": {true, 0, 0}, "tokens krr": {false, 328, 328}, "tokens, one block": {false, 328, -1}, "tokens, blocks": {false, 328, -1}} {
 		r := messageVariants()[name]
 		g, err := account.Guarantee(r)
 		if err != nil {
@@ -487,6 +489,9 @@ func TestTrustInHops(t *testing.T) {
 		var text strings.Builder
 		if err := describe(r, &text); err != nil {
 			t.Fatal(err)
+		}
+		if thinned := strings.Contains(strings.Join(g.Assumptions, "\n"), "keeps back no single messages"); thinned != (name == "tokens, blocks") {
+			t.Errorf("%s: %q", name, g.Assumptions)
 		}
 		const trusted, nobody = "first hop puts no contributions of its own", "no hop is trusted not to put messages of its own"
 		said := strings.Join(g.Assumptions, "\n")

@@ -141,11 +141,15 @@ func (Shuffled) message(z LocalRandomizer, q Query) (release.Message, float64, e
 	return z.whole(q)
 }
 
-func (p Shuffled) assumptions(*Recipe, int) []string {
+func (p Shuffled) assumptions(r *Recipe, _ int) []string {
 	const mixes = "one of the two hops, whichever it is, mixes the messages of a batch and tells nobody in which order"
 	if p.shows() {
-		return []string{mixes + ", and its issuer gives nobody credentials beside those that the attester orders; no hop is trusted not to put messages of its own " +
+		list := []string{mixes + ", and its issuer gives nobody credentials beside those that the attester orders; no hop is trusted not to put messages of its own " +
 			"in the place of devices', for each counts credentials (tokens)"}
+		if z, ok := r.Randomizer.(Cloak); ok && r.Query.Aggregates() > int(z.Block) { // docs/proofs/tokens.md, theorem 11
+			list = append(list, "the first hop keeps back no single messages of contributions: whole ones it may, and what is left hides devices all the same")
+		}
+		return list
 	}
 	return []string{mixes, "the first hop puts no contributions of its own in the place of devices', which nobody else could see (counted)"}
 }
