@@ -114,5 +114,5 @@ func (c *mixed) counted(f *frame) {
 	}
 	r.Saw = append(r.Saw,
 		Sight{"attester", fmt.Sprintf("which %d devices took credentials, long before any round; not what they send, nor whether", x.cohort.Attested)},
-		Sight{"both issuers", fmt.Sprintf("%d and %d blinded requests; neither a device nor what credentials come of them", x.cohort.Leader, x.cohort.Helper)})
+		Sight{"issuers", fmt.Sprintf("%d and %d blinded requests; neither a device nor what credentials come of them", x.cohort.Leader, x.cohort.Helper)})
 }
