@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -53,6 +54,7 @@ type Frame struct {
 	// time. Optional.
 	Progress func(Progress)
 
+	exact   bool // devices answer a recipe without noise too
 	relay   bool // devices go through a relay and a gateway
 	counted int  // devices that have credentials and follow a log; 0: none
 	rounds  int  // of which devices report, where they are counted
@@ -465,6 +467,9 @@ func (f *frame) serve(ctx context.Context, parts []service.Part, ended func() er
 // credentials of its own beside.
 func (f *frame) clientOptions() client.Options {
 	o := client.Options{Recipe: f.file, Anchors: f.anchors, HTTP: f.http, MaxEpsilon: f.o.Epsilon.FloatDown() * 1.01}
+	if f.o.exact {
+		o.MaxEpsilon = math.Inf(1)
+	}
 	if f.client != nil {
 		o.Recipe, o.Checked = nil, f.client.Checked() // all have the same
 	}

@@ -137,6 +137,12 @@ serve helper none.toml
 serve relay --check
 serve gateway --check
 figures nonsense
+fl
+fl train surplus
+fl train --json --rounds 2 --out out
+fl train --rounds 3 --covered 2 --out out
+fl train --data mnist
+fl train --epsilon 1e-9 --out out
 bench nonsense
 lab surplus
 lab --rows many

@@ -111,8 +111,10 @@ var mistakes = map[string][]string{
 	"bench report": {"--vdaf x", "--vdaf pine32 --dimension -1"},
 	"account":      {"--mechanism gaussian --sigma -1 --delta 1e-8"},
 	"figures":      {"--out @ nonsense", "nonsense"},
-	"version":      {""},
-	"licenses":     {"", "nonsense"},
+	"fl train": {"--rounds 2 --out recipe.starling", "--data mnist", "--data mnist --data-dir @", "--data x", "--features x", "--model x", "--epsilon x", "--epsilon 1e-9",
+		"--rounds 3 --covered 2 --out out", "--rounds 2 --out out", "--rounds 0x", "surplus"},
+	"version":  {""},
+	"licenses": {"", "nonsense"},
 }
 
 // TestEveryFailureHasAHint: each command, given each wrong file, ends with an exit code of

@@ -58,7 +58,7 @@ The result is a histogram, a count or a sum, with its error and a guarantee that
 		},
 		sub: []*command{
 			labCommand(), initCommand(), serveCommand(), recipeCommand(), keyCommand(), manifestCommand(), logCommand(), attesterCommand(), enrolCommand(), visitCommand(), sendCommand(), budgetCommand(), statusCommand(), whyCommand(), taskCommand(), repairCommand(), backupCommand(), restoreCommand(), migrateCommand(), collectCommand(), checkCommand(), doctorCommand(), benchCommand(),
-			accountCommand(), figuresCommand(),
+			accountCommand(), figuresCommand(), flCommand(),
 			versionCommand(), licensesCommand(),
 		},
 	}
