@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,7 +23,7 @@ type issuers struct {
 	b    *bench
 	keys map[onion.Role]*arc.PrivateKey
 	held map[int]showing.Held
-	fail error // what a hop hears that asks for the key now
+	fail atomic.Pointer[error] // what a hop hears that asks for the key now
 }
 
 // withTokens has devices of a bench show credentials.
@@ -72,7 +73,12 @@ func (x *issuers) verifier(role onion.Role) hop.Tokens {
 	k := x.keys[role]
 	id := k.PublicKey().ID()
 	v := k.Verifier(arc.NewRequestContext(arcRoles[role], [32]byte{5}, 1, id))
-	return showing.NewVerifier(role, x.b.s.Recipe, x.b.s.Messages, func(context.Context, uint64) (*arc.Verifier, arc.KeyID, error) { return v, id, x.fail })
+	return showing.NewVerifier(role, x.b.s.Recipe, x.b.s.Messages, func(context.Context, uint64) (*arc.Verifier, arc.KeyID, error) {
+		if fails := x.fail.Load(); fails != nil {
+			return nil, id, *fails
+		}
+		return v, id, nil
+	})
 }
 
 // inTokens runs a test in a bubble of its own, with the parties of a recipe in the mode tokens.
@@ -308,7 +314,8 @@ func TestTokensLater(t *testing.T) {
 	inTokens(t, func(t *testing.T, b *bench) {
 		n := b.round()
 		b.contribute(b.envelopes(n, 0, 5)...)
-		b.shows.fail = errors.New("the issuer's keys cannot be read")
+		unreadable := errors.New("the issuer's keys cannot be read")
+		b.shows.fail.Store(&unreadable)
 		b.flushed(n)
 		if s := b.roundStatus(onion.First); s.Round != n || s.Trouble == "" {
 			t.Errorf("%+v", s)
@@ -316,14 +323,15 @@ func TestTokensLater(t *testing.T) {
 		if r := b.recipeStatus(onion.First).Requests; r["unproved"] != 0 {
 			t.Errorf("hop 1 counts %v", r)
 		}
-		b.shows.fail = nil
+		b.shows.fail.Store(nil)
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		b.holdDevices(n, upTo(5)...)
 
 		n = b.round()
 		b.contribute(b.envelopes(n, 0, 5)...)
-		b.shows.fail = fmt.Errorf("gone: %w", showing.ErrNoKey)
+		gone := fmt.Errorf("gone: %w", showing.ErrNoKey)
+		b.shows.fail.Store(&gone)
 		b.flushed(n)
 		if s := b.recipeStatus(onion.First); s.Requests["unproved"] != 5 || s.Totals.Rounds["few"] != 1 {
 			t.Errorf("%+v", s)
