@@ -52,7 +52,7 @@ func TestEpochTooEarly(t *testing.T) {
 		t.Errorf("the later epoch is by the tempo %+v", f.tempo)
 	}
 	var text strings.Builder
-	if err := r.WriteText(&text, 100, true); err != nil || !strings.Contains(strings.Join(strings.Fields(text.String()), " "), "once an epoch began before all had visited") {
+	if err := r.WriteText(&text, 100, true); err != nil || !strings.Contains(strings.Join(strings.Fields(text.String()), " "), times(f.again)+" an epoch began before all had visited") {
 		t.Errorf("the report does not say it: %v", err)
 	}
 

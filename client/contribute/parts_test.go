@@ -15,12 +15,12 @@ import (
 	"github.com/starling-agg/starling/shuffle/onion"
 )
 
-// TestParts: of 90 devices that answer in a round each draws one of three batches, which the
+// TestIndependentBatches: of 90 devices that answer in a round each draws one of three batches, which the
 // hops count apart; the collector adds the three up, and where a message of one is lost it
 // names that batch, leaves it out, and scales the others to all. The chance that a batch is
 // not drawn by at least 8 of 90 is below 10^-6, and that a number is off by more than is
 // allowed below 10^-9.
-func TestParts(t *testing.T) {
+func TestIndependentBatches(t *testing.T) {
 	in(t, kind{parted: true}, func(t *testing.T, w *world) {
 		c, reader := w.contributor(), w.reader()
 		r := w.checked.Recipe()

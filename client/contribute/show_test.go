@@ -83,9 +83,9 @@ func (w *world) device(x *wallet) *contribute.Contributor {
 	return c
 }
 
-// TestShow: devices with credentials are counted, each once a round, whatever one of them sends
+// TestShowsCredentials: devices with credentials are counted, each once a round, whatever one of them sends
 // beside, and in the next round again; what they show is of the epoch of the round.
-func TestShow(t *testing.T) {
+func TestShowsCredentials(t *testing.T) {
 	in(t, kind{relayed: true, logged: true, tokens: true}, func(t *testing.T, w *world) {
 		_, w.log.manifest = w.relay()
 		var all []*contribute.Contributor

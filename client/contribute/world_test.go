@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,7 +41,8 @@ type world struct {
 	hosts   map[string]http.Handler
 	signers map[onion.Role]*signed.Signer
 	gateway *signed.Signer
-	asked   []string // method and host of each request
+	mu      sync.Mutex
+	asked   []string // method and host of each request, guarded by mu while parties run
 	// answer, where it is not nil, may answer in the place of a party.
 	answer func(host string, r *http.Request) *http.Response
 	stop   []func()
@@ -50,7 +52,9 @@ type world struct {
 }
 
 func (w *world) do(r *http.Request) (*http.Response, error) {
+	w.mu.Lock()
 	w.asked = append(w.asked, r.Method+" "+r.URL.Host)
+	w.mu.Unlock()
 	if w.answer != nil {
 		if a := w.answer(r.URL.Host, r); a != nil {
 			return a, nil
