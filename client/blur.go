@@ -38,13 +38,14 @@ func Kind(r *recipe.Recipe, v Value) (recipe.Answer, error) {
 // of none ([NoValue]). m is the recipe's. It fails with *[ValueError]. The messages hold what
 // the device's randomizer made of the answer, and are to be cleared once they are sealed.
 func Messages(r *recipe.Recipe, m *recipe.Messenger, v Value) ([][]byte, error) {
-	if v.kind == isNothing {
-		return m.Messages(nil)
+	var numbers []uint64 // nil of no answer
+	if v.kind != isNothing {
+		if err := check(r, v); err != nil {
+			return nil, err
+		}
+		numbers = v.numbers()
 	}
-	if err := check(r, v); err != nil {
-		return nil, err
-	}
-	all, err := m.Messages(v.numbers())
+	all, err := m.Messages(numbers)
 	if odd := new(recipe.AnswerError); errors.As(err, &odd) {
 		err = &ValueError{odd.Want}
 	}

@@ -133,7 +133,7 @@ func parseAsked(s string) (epsilon Decimal, levels uint32, asks GroupAsks, err e
 // add adds up those of a batch: it returns how many it took.
 func groupMessenger(r *Recipe, size, sums int, spoils string, blur func(b []byte, answer []uint64) error,
 	add func(messages [][]byte) ([]int64, uint64, error)) *Messenger {
-	m := &Messenger{given: r.Given(), least: r.MinBatch, messages: 1, size: size, sums: sums, spoils: spoils}
+	m := &Messenger{given: r.Given(), least: r.MinBatch, messages: 1, size: size, sums: sums, whole: r.Whole(), spoils: spoils}
 	m.encode = func(answer []uint64) ([][]byte, error) {
 		b := make([]byte, size)
 		if err := blur(b, answer); err != nil {

@@ -188,22 +188,15 @@ func (z QA) messengerBy(r *Recipe, q SumsByGroup, value, size *local.Question, r
 			return err
 		}
 		x, ofSize := at(b)
-		asked, column, err := value, 0, error(nil)
-		if ofSize {
-			asked = size
-		}
-		if answer == nil {
-			column = asked.None()
-		} else {
-			number, group := int64(answer[0]), int(answer[1])
-			said := 1
-			if !ofSize {
-				said, err = rounding.Randomize(numbers.Rounded(number))
-			}
-			if err == nil {
-				column, err = asked.Randomize(x, group, said)
+		number, group := int64(answer[0]), int(answer[1])
+		asked, said, err := size, 1, error(nil)
+		if !ofSize {
+			asked = value
+			if said, err = rounding.Randomize(numbers.Rounded(number)); err != nil {
+				return err
 			}
 		}
+		column, err := asked.Randomize(x, group, said)
 		putNumber(b[NonceSize:], uint64(column))
 		return err
 	}

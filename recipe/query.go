@@ -207,6 +207,13 @@ func (v *validator) query(q Query) {
 	q.validate(v)
 }
 
+// Whole says whether results rest on every contribution's being an answer, as those do that
+// count on how many there are. A device that has none then sends nothing.
+func (r *Recipe) Whole() bool {
+	_, ok := r.Query.(interface{ whole() string })
+	return ok
+}
+
 // wholeBatch refuses coins where a result rests on the number of answers, which is known
 // where each report is one.
 func (v *validator) wholeBatch(r *Recipe) {

@@ -172,18 +172,13 @@ func (z RandomizedGroup) messengerBy(r *Recipe, q SumsByGroup, l *local.RandomGr
 	numbers, m := q.Numbers(z.Asks == AskSizes), int(z.Levels)
 	values := uint64(2 * m)
 	blur := func(b []byte, answer []uint64) error {
-		group, said := 0, 0
-		if answer == nil {
-			group, said = l.None()
-		} else {
-			n, g := int64(answer[0]), int(answer[1])
-			v, err := rounding.Randomize(numbers.Rounded(n))
-			if err != nil {
-				return err
-			}
-			if group, said, err = l.Randomize(g, v); err != nil {
-				return err
-			}
+		v, err := rounding.Randomize(numbers.Rounded(int64(answer[0])))
+		if err != nil {
+			return err
+		}
+		group, said, err := l.Randomize(int(answer[1]), v)
+		if err != nil {
+			return err
 		}
 		index := said + m
 		if said > 0 {

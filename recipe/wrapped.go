@@ -96,9 +96,8 @@ func init() {
 // messengerOf is that of a protocol.
 func (z Cloak) messengerOf(r *Recipe, p *cloak.Params) *Messenger {
 	w, q := wrapper{p}, r.Query
-	m := &Messenger{given: r.Given(), least: r.MinBatch, messages: w.messages(), size: w.size(), sums: q.Aggregates()}
+	m := &Messenger{given: r.Given(), least: r.MinBatch, messages: w.messages(), size: w.size(), sums: q.Aggregates(), whole: r.Whole()}
 	m.spoils = z.spoils(r, p)
-	_, m.whole = q.(interface{ whole() string })
 	m.encode = func(answer []uint64) ([][]byte, error) {
 		units := linear(q, answer)
 		defer clear(units)

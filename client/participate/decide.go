@@ -273,8 +273,13 @@ func (d *Device) ready(p *Plan, v client.Value) (recipe.Answer, error) {
 		return 0, ErrNotAsked
 	}
 	kind, err := p.answers.Kind(v)
-	if err == nil && kind == recipe.NoAnswer && r.Dummies == nil && !r.Randomized() {
-		err = &client.ValueError{Want: "an answer: this recipe has no dummies"}
+	if err == nil && kind == recipe.NoAnswer && r.Dummies == nil {
+		switch {
+		case r.Whole():
+			err = &client.ValueError{Want: "an answer: this recipe counts on each contribution to have one"}
+		case !r.Randomized():
+			err = &client.ValueError{Want: "an answer: this recipe has no dummies"}
+		}
 	}
 	return kind, err
 }

@@ -131,3 +131,39 @@ func TestClientOfPaths(t *testing.T) {
 		t.Errorf("a manifest to the first hop: %v", err)
 	}
 }
+
+// kinds is what of answers tells whether a value is one.
+type kinds struct {
+	answers
+	r *recipe.Recipe
+}
+
+func (k kinds) Kind(v client.Value) (recipe.Answer, error) { return client.Kind(k.r, v) }
+
+// TestNoAnswerIsNotCharged: where results count on each contribution's being an answer, a
+// device without one is told so before anything is charged.
+func TestNoAnswerIsNotCharged(t *testing.T) {
+	one := recipe.Decimal{Coefficient: 1}
+	for name, c := range map[string]struct {
+		q     recipe.Query
+		z     recipe.Randomizer
+		whole bool
+	}{
+		"question & answer": {recipe.GroupSums{Max: 20, Groups: 4}, recipe.QA{Asks: recipe.AskSizes}, true},
+		"randomized group":  {recipe.GroupSums{Max: 20, Groups: 4}, recipe.RandomizedGroup{Asks: recipe.AskSums}, true},
+		"cloaked groups":    {recipe.GroupSums{Max: 20, Groups: 4}, recipe.Cloak{Kind: recipe.ModernCloak}, true},
+		"cloaked sum":       {recipe.Sum{Max: 9}, recipe.Cloak{Kind: recipe.ModernCloak}, false},
+		"krr":               {recipe.Count{}, recipe.KRR{Epsilon0: one}, false},
+	} {
+		o := shuffled(account.Options{Query: c.q, Randomizer: c.z})
+		if _, is := c.z.(recipe.KRR); !is {
+			o.Epsilon = one
+		}
+		checked, _ := checkedFile(t, o)
+		r := checked.Recipe()
+		_, err := new(Device).ready(&Plan{recipe: r, answers: kinds{r: r}}, client.NoValue())
+		if c.whole != errors.As(err, new(*client.ValueError)) || !c.whole && err != nil {
+			t.Errorf("%s: no answer: %v", name, err)
+		}
+	}
+}

@@ -6,21 +6,6 @@ import (
 	"github.com/starling-agg/starling/dp/sketch"
 )
 
-// None returns a uniform column, the answer of a device that has none: it adds nothing to
-// any sum on average.
-func (q *Question) None() int {
-	s := newSource(q.response.src, 1)
-	defer s.wipe()
-	return int(s.uniform(uint64(2 * q.m)))
-}
-
-// None returns a uniform group and value, the answer of a device that has none.
-func (r *RandomGroup) None() (group, value int) {
-	s := newSource(r.src, 2)
-	defer s.wipe()
-	return int(s.uniform(uint64(r.groups))), valueAt(s.uniform(uint64(2*r.m)), r.m)
-}
-
 // Reports is how many answers were added up.
 func (s *GroupSum) Reports() uint64 { return s.n }
 
