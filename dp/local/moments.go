@@ -121,10 +121,15 @@ func (s *GroupSum) Moments(sizes *GroupSum, of GroupScale) (each []sketch.GroupM
 			held = min(n, max(1, size.Value))
 			known = s.held(up*float64(s.squares[g]), held, n-held)
 		}
-		each[g] = of.apply(sum, s.spread(sum, square, known, held, n), size, covariance)
+		least := min(s.least(0, n), s.least(n, 0))
+		if !math.IsNaN(known) {
+			least = s.least(held, n-held)
+		}
+		each[g] = of.apply(sum, max(up*least, s.spread(sum, square, known, held, n)), size, covariance)
 	}
-	known := s.held(up*said, n, n*float64(len(s.values)-1))
-	all = of.apply(total, s.spread(total, squares, known, n, n), Estimate{n, 0}, 0)
+	others := n * float64(len(s.values)-1)
+	known := s.held(up*said, n, others)
+	all = of.apply(total, max(up*s.least(n, others), s.spread(total, squares, known, n, n)), Estimate{n, 0}, 0)
 	return each, all, nil
 }
 
@@ -153,6 +158,14 @@ func (s *GroupSum) asked(g int, n float64) Estimate {
 func (s *GroupSum) held(said, held, others float64) float64 {
 	t := meanSquareOf(s.m)
 	return held*t + (said-s.tells*held*t-s.strays*others*t)/(s.tells*s.gap)
+}
+
+// least is the variance of an estimated sum of values of held devices, to which others add
+// chance alone, where it is least: where each value is 1 or -1. What answers show of it is
+// less now and then where few of others stray.
+func (s *GroupSum) least(held, others float64) float64 {
+	c, t := 1/(s.tells*s.gap), meanSquareOf(s.m)
+	return held*max(0, c*c*s.tells*((1-s.gap)*t+s.gap)-1) + others*c*c*s.strays*t
 }
 
 // spread is the variance of an estimated sum of values of at most held of n devices, of
