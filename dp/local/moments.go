@@ -161,8 +161,8 @@ func (s *GroupSum) held(said, held, others float64) float64 {
 }
 
 // least is the variance of an estimated sum of values of held devices, to which others add
-// chance alone, where it is least: where each value is 1 or -1. What answers show of it is
-// less now and then where few of others stray.
+// chance alone, where it is least: where each value is 1 or -1. Answers show less of it now
+// and then where few of the others stray.
 func (s *GroupSum) least(held, others float64) float64 {
 	c, t := 1/(s.tells*s.gap), meanSquareOf(s.m)
 	return held*max(0, c*c*s.tells*((1-s.gap)*t+s.gap)-1) + others*c*c*s.strays*t
