@@ -83,7 +83,7 @@ func spoiled(device int) bool { return device%10 == 7 }
 // Leader and helper of package pine, on shares and proofs of the same vectors and with the
 // same noise, come to the same integers, and reject the reports that the simulator rejects.
 func TestLikeProofs(t *testing.T) {
-	ctx, verify, key := []byte("a test"), make([]error, 0), [vdaf.VerifyKeySize]byte{1}
+	ctx, key := []byte("a test"), [vdaf.VerifyKeySize]byte{1}
 	for _, proof := range []recipe.VectorProof{recipe.Pine32, recipe.Pine40, recipe.Pine64} {
 		const devices = 40
 		r := made(t, options(t, proof))
@@ -127,7 +127,7 @@ func TestLikeProofs(t *testing.T) {
 				in[agg].Inputs = append(in[agg].Inputs, shares.Inputs[agg])
 			}
 		}
-		verify = make([]error, devices)
+		verify := make([]error, devices)
 		states, shares := [2]vdaf.State{}, [][]byte{}
 		for agg := range in {
 			states[agg] = v.NewState(devices)
