@@ -44,7 +44,7 @@ func TestShuffled(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		keys := slices.DeleteFunc(slices.Clone(w.asked), func(s string) bool { return !strings.HasPrefix(s, "GET ") })
+		keys := slices.DeleteFunc(w.requests(), func(s string) bool { return !strings.HasPrefix(s, "GET ") })
 		if !slices.Equal(keys, []string{"GET first.example", "GET second.example", "GET analyzer.example"}) {
 			t.Errorf("asked for keys: %v", keys)
 		}
@@ -101,8 +101,8 @@ func TestDirect(t *testing.T) {
 		if err := w.contributor().Report(t.Context(), values...); err != nil {
 			t.Fatal(err)
 		}
-		if w.asked[0] != "GET analyzer.example" || w.asked[1] != "POST analyzer.example" {
-			t.Errorf("%v", w.asked)
+		if w.requests()[0] != "GET analyzer.example" || w.requests()[1] != "POST analyzer.example" {
+			t.Errorf("%v", w.requests())
 		}
 		x, err := w.reader().Round(t.Context(), w.flushed())
 		if err != nil {
@@ -272,14 +272,14 @@ func TestSend(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.asked = nil
+		w.forget()
 		for name, b := range map[string][]byte{"none": nil, "another size": small, "cut": e[:len(e)-1], "two": slices.Concat(e, e), "none in it": make([]byte, len(e))} {
 			if err := c.Send(t.Context(), e, b); !errors.Is(err, onion.ErrEnvelope) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if len(w.asked) > 0 {
-			t.Errorf("sent: %v", w.asked)
+		if len(w.requests()) > 0 {
+			t.Errorf("sent: %v", w.requests())
 		}
 		left := 2
 		w.answer = func(host string, r *http.Request) *http.Response {
@@ -288,8 +288,8 @@ func TestSend(t *testing.T) {
 			}
 			return nil
 		}
-		if err := c.Send(t.Context(), e); err != nil || len(w.asked) != 3 {
-			t.Errorf("after %v: %v", w.asked, err)
+		if err := c.Send(t.Context(), e); err != nil || len(w.requests()) != 3 {
+			t.Errorf("after %v: %v", w.requests(), err)
 		}
 		left = math.MaxInt
 		away := new(client.UnavailableError)

@@ -72,8 +72,8 @@ func TestLoggedKeys(t *testing.T) {
 		if err := c.Report(t.Context(), client.Number(1), client.Number(2), client.Number(3), client.Number(4)); err != nil {
 			t.Fatal(err)
 		}
-		if slices.ContainsFunc(w.asked, func(s string) bool { return s[:3] == http.MethodGet }) {
-			t.Errorf("a device of a logged recipe asks: %v", w.asked)
+		if slices.ContainsFunc(w.requests(), func(s string) bool { return s[:3] == http.MethodGet }) {
+			t.Errorf("a device of a logged recipe asks: %v", w.requests())
 		}
 		if _, err := c.Prepare(client.Number(1), time.Now().Add(w.shuffle.Length)); err != nil {
 			t.Errorf("the keys of the next round, which the log has: %v", err)
@@ -130,8 +130,8 @@ func TestLoggedKeysRefused(t *testing.T) {
 		if err := w.contributor().Refresh(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if len(w.asked) > 0 {
-			t.Errorf("a device of a logged recipe asks: %v", w.asked)
+		if len(w.requests()) > 0 {
+			t.Errorf("a device of a logged recipe asks: %v", w.requests())
 		}
 	})
 }

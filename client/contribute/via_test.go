@@ -137,7 +137,7 @@ func TestVia(t *testing.T) {
 			t.Errorf("sizes %v, %d covers", f.sizes, f.covers)
 		}
 		want := []string{"GET first.example", "GET second.example", "GET analyzer.example"}
-		if got := slices.DeleteFunc(slices.Clone(w.asked), func(s string) bool { return s == "POST relay.example" }); !slices.Equal(got, want) {
+		if got := slices.DeleteFunc(w.requests(), func(s string) bool { return s == "POST relay.example" }); !slices.Equal(got, want) {
 			t.Errorf("asked %v", got)
 		}
 		if x, err := w.reader().Round(t.Context(), w.flushed()); err != nil || x.Raw[0] != 10 {
@@ -162,12 +162,12 @@ func TestVia(t *testing.T) {
 		if c, err = contribute.New(o); err != nil {
 			t.Fatal(err)
 		}
-		w.asked = nil
+		w.forget()
 		if err := c.Report(t.Context(), client.Number(1)); err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Equal(w.asked, []string{"POST relay.example"}) {
-			t.Errorf("asked %v", w.asked)
+		if !slices.Equal(w.requests(), []string{"POST relay.example"}) {
+			t.Errorf("asked %v", w.requests())
 		}
 	})
 }
@@ -196,9 +196,9 @@ func TestViaPerson(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.asked = nil
-		if err := decided.Send(t.Context()); err != nil || !slices.Equal(w.asked, []string{"POST relay.example"}) {
-			t.Errorf("%v, %v", w.asked, err)
+		w.forget()
+		if err := decided.Send(t.Context()); err != nil || !slices.Equal(w.requests(), []string{"POST relay.example"}) {
+			t.Errorf("%v, %v", w.requests(), err)
 		}
 		plain := w.options()
 		if c, err = d.ConsiderContribution(t.Context(), contribute.Options{Client: plain}, time.Now()); err != nil {
@@ -241,11 +241,11 @@ func TestHostileManifests(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w.asked = nil
+			w.forget()
 			time.Sleep(2 * time.Millisecond)
 			long := new(ohttp.SendingError)
-			if err := d.Report(t.Context(), client.Number(1)); c.want != nil && !errors.Is(err, c.want) || c.want == nil && !errors.As(err, &long) || len(w.asked) > 0 {
-				t.Errorf("%s: %v; asked %v", name, err, w.asked)
+			if err := d.Report(t.Context(), client.Number(1)); c.want != nil && !errors.Is(err, c.want) || c.want == nil && !errors.As(err, &long) || len(w.requests()) > 0 {
+				t.Errorf("%s: %v; asked %v", name, err, w.requests())
 			}
 		}
 		given := m

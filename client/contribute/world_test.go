@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -49,6 +50,19 @@ type world struct {
 	log    *held // of a recipe that names a log
 	// issuers are the keys of those beside the hops, in the mode tokens.
 	issuers map[onion.Role]*arc.PrivateKey
+}
+
+// requests are those so far, since they were forgotten.
+func (w *world) requests() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.asked)
+}
+
+func (w *world) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asked = nil
 }
 
 func (w *world) do(r *http.Request) (*http.Response, error) {
@@ -214,7 +228,7 @@ func newWorld(t testing.TB, k kind) *world {
 	}
 	w.run("analyzer", a)
 	synctest.Wait()
-	w.asked = nil
+	w.forget()
 	return w
 }
 
