@@ -101,9 +101,9 @@ func (c *Hop) Validate() error {
 func (c *Hop) shown() (service.Listen, Agreement, string) { return c.Public, Agreement{}, "" }
 
 // options reads the files that the configuration names, but for the directory of its own,
-// and says by which recipe the issuer beside it goes. A verifier of credentials is not in them
+// and says what the issuer beside it goes by. A verifier of credentials is not in them
 // yet.
-func (c *Hop) options(log *slog.Logger) (hop.Options, *recipe.Recipe, error) {
+func (c *Hop) options(log *slog.Logger) (hop.Options, *issues, error) {
 	o := hop.Options{Number: c.Number, Ahead: c.Ahead, Hold: time.Duration(c.Hold), Limits: c.Limits.limits(), Log: log}
 	var f Faults
 	var err error

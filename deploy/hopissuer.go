@@ -37,16 +37,33 @@ func (i HopIssuer) used() bool { return i != (HopIssuer{}) }
 // keepIssuer is for how much longer than a round waits the key of its epoch is kept.
 const keepIssuer = 24 * time.Hour
 
-// issues says by which recipe the issuer beside a hop goes; nil where none shows credentials.
-func (c *Hop) issues(recipes []*recipe.Recipe) (found *recipe.Recipe, err error) {
+// issues is what the issuer beside a hop goes by.
+type issues struct {
+	*recipe.Recipe // the first that shows credentials; of all, deployment and attester are its
+	// grace is the longest of all recipes that show credentials: until then presentations
+	// of an epoch are verified.
+	grace time.Duration
+}
+
+// keep is for how long after its epoch a key is kept.
+func (i *issues) keep(hold time.Duration) time.Duration {
+	if hold == 0 {
+		hold = hop.DefaultHold
+	}
+	return i.grace + hold + keepIssuer
+}
+
+// issues says what the issuer beside a hop goes by; nil where no recipe shows credentials.
+func (c *Hop) issues(recipes []*recipe.Recipe) (found *issues, err error) {
 	for _, r := range recipes {
 		if r.Tokens == nil {
 			continue
 		}
 		if found == nil {
-			found = r
+			found = &issues{r, r.Grace()}
 			continue
 		}
+		found.grace = max(found.grace, r.Grace())
 		of, err := found.Deployment()
 		other, err2 := r.Deployment()
 		if err := errors.Join(err, err2); err != nil {
@@ -79,7 +96,8 @@ type hopIssuer struct {
 func (x *hopIssuer) Close() error { return errors.Join(x.Issuer.Close(), x.keys.Close()) }
 
 // openIssuer opens the issuer beside a hop, whose register is in the hop's data.
-func (c *Hop) openIssuer(r *recipe.Recipe, root signed.PublicKey, data disk.FS, log *slog.Logger) (*hopIssuer, error) {
+func (c *Hop) openIssuer(by *issues, root signed.PublicKey, data disk.FS, log *slog.Logger) (*hopIssuer, error) {
+	r := by.Recipe
 	manifests, err := manifestsOf(c.Issuer.Manifests, r, log)
 	if err != nil {
 		return nil, err
@@ -92,12 +110,8 @@ func (c *Hop) openIssuer(r *recipe.Recipe, root signed.PublicKey, data disk.FS, 
 		return nil, errors.Join(fmt.Errorf("issuer: %w", err), keys.Close())
 	}
 	length := time.Duration(r.EpochLength()) * time.Second
-	hold := time.Duration(c.Hold)
-	if hold == 0 {
-		hold = hop.DefaultHold
-	}
 	x, err := issuer.New(issuer.Options{
-		Role: c.role(), Deployment: manifests.deployment, Epoch: length, Keys: keys, Register: disk.Sub(data, registerDir), Log: log, Keep: r.Grace() + hold + keepIssuer,
+		Role: c.role(), Deployment: manifests.deployment, Epoch: length, Keys: keys, Register: disk.Sub(data, registerDir), Log: log, Keep: by.keep(time.Duration(c.Hold)),
 		Terms: func(epoch uint32) (t issuer.Terms, ok bool) {
 			m, begin := manifests.of(epoch)
 			if m == nil || m.Issuers.Attester != r.Tokens.Key {

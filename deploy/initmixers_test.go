@@ -182,4 +182,17 @@ func TestHopIssuers(t *testing.T) {
 	if h.Issuer.Manifests = ""; h.Validate() == nil {
 		t.Error("keys without manifests are good")
 	}
+	// A key is there until the last recipe's rounds are over, not only the first's.
+	late := *r
+	late.Rounds = new(*r.Rounds)
+	late.Rounds.Grace = recipe.MaxGrace
+	for _, recipes := range [][]*recipe.Recipe{{r, &late}, {&late, r}} {
+		by, err := h.issues(recipes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if keep := by.keep(time.Hour); keep < late.Grace()+time.Hour {
+			t.Errorf("a key is kept for %v, and rounds end %v after their epoch", keep, late.Grace())
+		}
+	}
 }
