@@ -48,6 +48,9 @@ func (f *pathFlags) set(o *account.Options, keys *keyFlags) (other bool, err err
 		if !none || *f.analyzer != "" || *f.analyzerKey != "" {
 			return false, errors.New("--hop1, --hop2, --analyzer and their keys go with --path shuffled, or for the analyzer direct")
 		}
+		if *f.mode != recipe.CountedMode.String() {
+			return false, errors.New("--mode goes with --path shuffled; between two servers --attester alone has devices counted")
+		}
 		return false, nil
 	case "shuffled":
 		if !both {
