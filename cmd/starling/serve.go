@@ -194,7 +194,11 @@ CONFIG is a TOML file, ./%s.toml if none is named. Logs go to stderr, one JSON o
 					return ofInput(err, hint)
 				}
 				if err := s.check(); err != nil {
-					return &failure{exitInput, fmt.Errorf("%s: %w", path, err), hintOf(err)}
+					next := hintOf(err)
+					if next == "" {
+						next = fmt.Sprintf("put that right, and see: starling serve %s --check %s", name, path)
+					}
+					return &failure{exitInput, fmt.Errorf("%s: %w", path, err), next}
 				}
 				if *check {
 					if *asJSON {
