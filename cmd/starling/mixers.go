@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/shuffle/hop"
@@ -67,6 +68,94 @@ func serveAnalyzer() *command {
 			parts:  func(log *slog.Logger) ([]service.Part, error) { return config.Parts(log, deploy.Listeners{}), nil },
 		}, nil
 	})
+}
+
+// A mixerFile is the configuration of a hop or an analyzer, as why looks at it.
+type mixerFile struct {
+	kind, name, path string
+	local            service.Address
+}
+
+// loadMixers takes the configurations of hops and analyzers out of the arguments.
+func loadMixers(command string, args []string) (mixers []mixerFile, rest []string, err error) {
+	for _, path := range args {
+		role, err := roleOf(command, path)
+		if err != nil {
+			return nil, nil, err
+		}
+		switch role {
+		case deploy.HopRole:
+			c, err := deploy.LoadHop(path)
+			if err != nil {
+				return nil, nil, ofInput(err, "starling serve hop --help shows a configuration to begin with")
+			}
+			mixers = append(mixers, mixerFile{"hop", c.Name(), path, c.Local.Address})
+		case deploy.AnalyzerRole:
+			c, err := deploy.LoadAnalyzer(path)
+			if err != nil {
+				return nil, nil, ofInput(err, "starling serve analyzer --help shows a configuration to begin with")
+			}
+			mixers = append(mixers, mixerFile{"analyzer", "analyzer", path, c.Local.Address})
+		default:
+			rest = append(rest, path)
+		}
+	}
+	return mixers, rest, nil
+}
+
+// A blockedRecipe is what keeps results of a recipe at a hop or an analyzer.
+type blockedRecipe struct {
+	Role    string          `json:"role"`
+	Recipe  string          `json:"recipe"`
+	Reasons []status.Reason `json:"reasons"`
+}
+
+// why reads what keeps results of the party's recipes. A party that is stopped is a reason of
+// its own.
+func (m mixerFile) why(ctx context.Context) (all []blockedRecipe, err error) {
+	s := new(hop.Status)
+	if err := readLocal(ctx, m.local, s); err != nil {
+		return nil, failf(exitUnreachable, "starling serve "+m.kind+" "+m.path, "%s: %s: %w", m.path, m.name, err)
+	}
+	for i := range s.Shuffles {
+		x := &s.Shuffles[i]
+		b := blockedRecipe{m.name, x.Recipe, []status.Reason{}}
+		if s.Trouble != "" {
+			b.Reasons = append(b.Reasons, status.Reason{Blocks: "its disk fails: " + s.Trouble, Do: "starling doctor " + m.path})
+		}
+		b.Reasons = append(b.Reasons, whyShuffle(x, s.Now, m.path)...)
+		all = append(all, b)
+	}
+	return all, nil
+}
+
+// lostRounds are the outcomes of which no result comes, as [hop.Outcomes] has them.
+var lostRounds = []struct{ outcome, means, do string }{
+	{"few", "had fewer contributions than the least batch, and nothing of them is left", "reach more devices, or plan for fewer: starling recipe plan --path shuffled --people N"},
+	{"expired", "were not taken by the next party in time, and nothing of them is left", "starling doctor of the next party's file, and see that both have each other's tokens"},
+}
+
+// whyShuffle names what keeps results of one recipe.
+func whyShuffle(x *hop.ShuffleStatus, now time.Time, path string) (all []status.Reason) {
+	for _, r := range x.Rounds {
+		if r.Unlogged != "" {
+			all = append(all, status.Reason{Blocks: fmt.Sprintf("the key of round %d is not in the log, and devices take it from nowhere else: %s", r.Round, r.Unlogged),
+				Do: "see that the log takes entries: starling log verify, and starling status of its log.toml"})
+		}
+		switch {
+		case r.Trouble != "":
+			all = append(all, status.Reason{Blocks: fmt.Sprintf("round %d waits: %s", r.Round, r.Trouble), Do: "starling doctor " + path})
+		case r.Have > 0 && r.Flush.After(now):
+			all = append(all, status.Reason{Blocks: fmt.Sprintf("round %d is handed on at %s, whole; %d are here", r.Round, r.Flush.Format(time.RFC3339), r.Have),
+				Do: "wait " + span(r.Flush.Sub(now))})
+		}
+	}
+	for _, lost := range lostRounds {
+		if n := x.Totals.Rounds[lost.outcome]; n > 0 {
+			all = append(all, status.Reason{Blocks: fmt.Sprintf("%s so far %s", counted(int(n), "round", "rounds"), lost.means), Do: lost.do})
+		}
+	}
+	return all
 }
 
 // outerHop is a hop, as status and doctor look at it.

@@ -445,15 +445,31 @@ func whyCommand() *command {
 		examples: [][2]string{
 			{"starling why leader.toml", "one line for each thing that blocks"},
 			{"starling why gateway.toml", "what keeps uploads from the leader"},
+			{"starling why hop1.toml analyzer.toml", "what keeps results of the shuffled path"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			asJSON := flags.Bool("json", false, "print one JSON object")
 			return func(ctx context.Context, e *env, args []string) error {
-				files, fronts, err := loadParties("why", args)
+				mixers, args, err := loadMixers("why", args)
 				if err != nil {
 					return err
 				}
+				var files []aggregatorFile
+				var fronts []gatewayFile
+				if len(args) > 0 || len(mixers) == 0 {
+					if files, fronts, err = loadParties("why", args); err != nil {
+						return err
+					}
+				}
 				all, silent := readEach(ctx, files)
+				var recipes []blockedRecipe
+				for _, m := range mixers {
+					blocked, err := m.why(ctx)
+					if err != nil && silent == nil {
+						silent = err
+					}
+					recipes = append(recipes, blocked...)
+				}
 				gateways, err := readGateways(ctx, fronts)
 				if err != nil && silent == nil {
 					silent = err
@@ -484,6 +500,9 @@ func whyCommand() *command {
 					if len(parties) > 0 {
 						out["parties"] = parties
 					}
+					if len(mixers) > 0 {
+						out["recipes"] = append([]blockedRecipe{}, recipes...)
+					}
 					if len(gateways) > 0 {
 						troubles := [][]gateway.Trouble{}
 						for _, s := range gateways {
@@ -507,6 +526,14 @@ func whyCommand() *command {
 					}
 					for _, r := range b.Reasons {
 						fmt.Fprintf(e.stdout, "%s, task %s: %s\n    do: %s\n", b.Role, b.Task, r.Blocks, r.Do)
+					}
+				}
+				for _, b := range recipes {
+					if len(b.Reasons) == 0 {
+						fmt.Fprintf(e.stdout, "%s, recipe %.16s: nothing blocks it\n", b.Role, b.Recipe)
+					}
+					for _, r := range b.Reasons {
+						fmt.Fprintf(e.stdout, "%s, recipe %.16s: %s\n    do: %s\n", b.Role, b.Recipe, r.Blocks, r.Do)
 					}
 				}
 				return silent
