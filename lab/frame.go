@@ -387,28 +387,9 @@ func (f *frame) start(ctx context.Context, pose poser) (stop func() error, _ con
 		}
 		parts = append(parts, more...)
 	}
-	if f.counting != nil {
-		if parts, err = f.counting.around(parts, f.dir, log); err != nil {
-			return nil, ctx, err
-		}
-	}
-
-	stop, work, err := f.serve(ctx, parts, func() error {
-		if f.counting != nil {
-			return errors.Join(f.counting.close(), closeLog())
-		}
-		return closeLog()
-	})
+	stop, work, err := f.begin(ctx, parts, log, closeLog)
 	if err != nil {
 		return nil, ctx, err
-	}
-	if f.anchors, err = deploy.ReadAnchors(filepath.Join(f.dir, deploy.AnchorsFile)); err != nil {
-		return nil, ctx, errors.Join(err, stop())
-	}
-	if f.counting != nil {
-		if err := f.follow(work); err != nil {
-			return nil, ctx, errors.Join(err, stop())
-		}
 	}
 	if f.front != nil {
 		if err := f.relayed(); err != nil {
@@ -427,7 +408,36 @@ func (f *frame) start(ctx context.Context, pose poser) (stop func() error, _ con
 	return stop, work, nil
 }
 
-// serve runs parties; ended is called when they have ended. It is the end of a [starter].
+// begin puts log, witnesses and attester around the parties of a lab whose recipe counts
+// devices, runs all of them, and reads what devices hold before they send: the anchors, and
+// what the transparency log says. It is the end of a [starter].
+func (f *frame) begin(ctx context.Context, parts []service.Part, log *slog.Logger, closeLog func() error) (stop func() error, work context.Context, err error) {
+	if f.counting != nil {
+		if parts, err = f.counting.around(parts, f.dir, log); err != nil {
+			return nil, ctx, errors.Join(err, closeLog())
+		}
+	}
+	stop, work, err = f.serve(ctx, parts, func() error {
+		if f.counting != nil {
+			return errors.Join(f.counting.close(), closeLog())
+		}
+		return closeLog()
+	})
+	if err != nil {
+		return nil, ctx, err
+	}
+	if f.anchors, err = deploy.ReadAnchors(filepath.Join(f.dir, deploy.AnchorsFile)); err != nil {
+		return nil, ctx, errors.Join(err, stop())
+	}
+	if f.counting != nil {
+		if err := f.follow(work); err != nil {
+			return nil, ctx, errors.Join(err, stop())
+		}
+	}
+	return stop, work, nil
+}
+
+// serve runs parties; ended is called when they have ended.
 func (f *frame) serve(ctx context.Context, parts []service.Part, ended func() error) (stop func() error, _ context.Context, err error) {
 	// The servers outlive the caller's context by as long as it takes to stop them in
 	// order.

@@ -198,27 +198,9 @@ func (c *mixed) start(ctx context.Context, f *frame) (stop func() error, _ conte
 	if err != nil {
 		return nil, ctx, errors.Join(err, closeLog())
 	}
-	if f.counting != nil {
-		if parts, err = f.counting.around(parts, f.dir, log); err != nil {
-			return nil, ctx, errors.Join(err, closeLog())
-		}
-	}
-	stop, work, err := f.serve(ctx, parts, func() error {
-		if f.counting != nil {
-			return errors.Join(f.counting.close(), closeLog())
-		}
-		return closeLog()
-	})
+	stop, work, err := f.begin(ctx, parts, log, closeLog)
 	if err != nil {
 		return nil, ctx, err
-	}
-	if f.anchors, err = deploy.ReadAnchors(filepath.Join(f.dir, deploy.AnchorsFile)); err != nil {
-		return nil, ctx, errors.Join(err, stop())
-	}
-	if f.counting != nil {
-		if err := f.follow(work); err != nil {
-			return nil, ctx, errors.Join(err, stop())
-		}
 	}
 	if err := c.devices(f); err != nil {
 		return nil, ctx, errors.Join(err, stop())

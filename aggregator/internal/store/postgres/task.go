@@ -104,15 +104,21 @@ func (s *Store) LetGo(id dap.TaskID) { s.tasks.Delete(id) }
 // Tasks implements [store.Tasks].
 func (s *Store) Tasks(ctx context.Context) (ids []dap.TaskID, err error) {
 	err = s.view(ctx, "tasks", func(tx *pgdb.Tx) error {
-		ids = nil
-		return tx.Each("tasks", nil, func(r pgdb.Row) error {
-			var id []byte
-			if err := r.Scan(&id); err != nil {
-				return err
-			}
-			ids = append(ids, dap.TaskID(id))
-			return nil
-		})
+		ids, err = taskIDs(tx, "tasks")
+		return err
+	})
+	return ids, err
+}
+
+// taskIDs are what a statement selects that has no parameters.
+func taskIDs(tx *pgdb.Tx, statement string) (ids []dap.TaskID, err error) {
+	err = tx.Each(statement, nil, func(r pgdb.Row) error {
+		var id []byte
+		if err := r.Scan(&id); err != nil {
+			return err
+		}
+		ids = append(ids, dap.TaskID(id))
+		return nil
 	})
 	return ids, err
 }

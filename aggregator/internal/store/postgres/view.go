@@ -265,14 +265,8 @@ func (s *Store) Viewed(ctx context.Context) (ids []dap.TaskID, err error) {
 		if version, err := tx.Version(); err != nil || version.Number < viewsSince {
 			return err
 		}
-		return tx.Each("viewed-tasks", nil, func(r pgdb.Row) error {
-			var id []byte
-			if err := r.Scan(&id); err != nil {
-				return err
-			}
-			ids = append(ids, dap.TaskID(id))
-			return nil
-		})
+		ids, err = taskIDs(tx, "viewed-tasks")
+		return err
 	})
 	return ids, err
 }
