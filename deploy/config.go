@@ -337,6 +337,7 @@ type material struct {
 	checked []*recipe.Checked      // of the tasks that have one
 	signing *keyset.Signing        // nil: no recipe names keys
 	counts  *recipe.Recipe         // of the issuer's deployment; nil: there is none
+	keep    time.Duration          // of an issuer's keys
 	base    string                 // the URL of this aggregator
 	helper  *invitation.Invitation // at a leader with an agreement
 	brings  []aggregator.TaskPolicy
@@ -430,6 +431,7 @@ func (a *Aggregator) read() (*material, error) {
 	f.Add("", err)
 	m.counts, err = a.counting(m.recipes)
 	f.Add("issuer.", err)
+	m.keep = keepIssuer(m.counts, m.recipes)
 	m.epochs, err = a.schedule(m.recipes, m.signing)
 	f.Add("", err)
 	if err := f.All(); err != nil {

@@ -34,9 +34,6 @@ type HopIssuer struct {
 
 func (i HopIssuer) used() bool { return i != (HopIssuer{}) }
 
-// keepIssuer is for how much longer than a round waits the key of its epoch is kept.
-const keepIssuer = 24 * time.Hour
-
 // issues is what the issuer beside a hop goes by.
 type issues struct {
 	*recipe.Recipe // the first that shows credentials; of all, deployment and attester are its
@@ -50,7 +47,7 @@ func (i *issues) keep(hold time.Duration) time.Duration {
 	if hold == 0 {
 		hold = hop.DefaultHold
 	}
-	return i.grace + hold + keepIssuer
+	return i.grace + hold + lateReports
 }
 
 // issues says what the issuer beside a hop goes by; nil where no recipe shows credentials.

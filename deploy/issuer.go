@@ -39,6 +39,9 @@ const (
 	manifestSuffix = ".manifest"
 	registerDir    = "issuer" // in Data, where the engine is embedded
 	retireEvery    = time.Hour
+	// lateReports is for how much longer than a round waits the key of its epoch is kept: for
+	// reports that were taken in time and are verified late.
+	lateReports = 24 * time.Hour
 )
 
 // An Issuer gives devices their credentials, beside an aggregator.
@@ -112,6 +115,18 @@ func (a *Aggregator) counting(recipes []*recipe.Recipe) (*recipe.Recipe, error) 
 		}
 	}
 	return r, nil
+}
+
+// keepIssuer is for how long after its epoch a key is kept: until the reports of the longest
+// grace of all recipes that count devices, that of the issuer among them, are verified.
+func keepIssuer(own *recipe.Recipe, recipes []*recipe.Recipe) time.Duration {
+	grace := lateReports
+	for _, r := range append(slices.Clone(recipes), own) {
+		if r != nil && r.Tokens != nil {
+			grace = max(grace, r.Grace())
+		}
+	}
+	return grace + lateReports
 }
 
 // A manifestDir has the manifests of a deployment, by epoch, from files that others put there.
@@ -234,6 +249,16 @@ type openedIssuer struct {
 	followed *followed        // nil where no log is followed
 }
 
+// outlives says that keys last until the reports of a task, which comes while it runs, are
+// verified.
+func (x *openedIssuer) outlives(t *aggregator.Task) error {
+	if x == nil || t.Credentials == nil || t.Calendar == nil || t.Calendar.Grace+lateReports <= x.Keep() {
+		return nil
+	}
+	return fmt.Errorf("its devices may send until %v after a round, and the issuer here keeps the key of an epoch for %v after it; "+
+		"name the recipe as issuer.recipe, or in tasks, and start again", t.Calendar.Grace, x.Keep())
+}
+
 func (x *openedIssuer) Close() error {
 	if x == nil {
 		return nil
@@ -243,7 +268,7 @@ func (x *openedIssuer) Close() error {
 
 // openIssuer opens the issuer beside an aggregator, whose register is where the aggregator's
 // rows are: in its data, or in its database.
-func (a *Aggregator) openIssuer(ctx context.Context, r *recipe.Recipe, data disk.FS, log *slog.Logger) (*openedIssuer, error) {
+func (a *Aggregator) openIssuer(ctx context.Context, r *recipe.Recipe, keep time.Duration, data disk.FS, log *slog.Logger) (*openedIssuer, error) {
 	manifests, err := manifestsOf(a.Issuer.Manifests, r, log)
 	if err != nil {
 		return nil, err
@@ -253,7 +278,7 @@ func (a *Aggregator) openIssuer(ctx context.Context, r *recipe.Recipe, data disk
 		return nil, fmt.Errorf("issuer.keys: %w", err)
 	}
 	opt := issuer.Options{
-		Role: signed.Role(a.Role), Deployment: manifests.deployment, Epoch: r.ServerKeys.Epoch(), Keys: keys, Log: log,
+		Role: signed.Role(a.Role), Deployment: manifests.deployment, Epoch: r.ServerKeys.Epoch(), Keys: keys, Keep: keep, Log: log,
 		Terms: func(epoch uint32) (t issuer.Terms, ok bool) {
 			m, begin := manifests.of(epoch)
 			if m == nil || m.Issuers.Attester != r.Tokens.Key {

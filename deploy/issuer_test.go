@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
+	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/anonymity/admission"
 	"github.com/starling-agg/starling/anonymity/gateway"
 	"github.com/starling-agg/starling/anonymity/issuer"
@@ -314,5 +315,55 @@ func TestIssuedIsOfItsDeployment(t *testing.T) {
 		if n, err := (issued{&openedIssuer{Issuer: x}}).Issued(t.Context(), [32]byte{c.deployment}, c.epoch); (err == nil) != c.known || n != 0 {
 			t.Errorf("%+v: %d, %v", c, n, err)
 		}
+	}
+}
+
+// TestIssuerKeepsKeysForLateReports: the key of an epoch outlives it by the longest grace
+// of all recipes that are named at the start; a task that would need it for longer is not
+// taken while it runs, or its late reports would meet a destroyed key.
+func TestIssuerKeepsKeysForLateReports(t *testing.T) {
+	w := newCountedWorld(t)
+	w.servers.Close() // the store is opened without serving
+	late := *w.recipe
+	late.Rounds = new(*w.recipe.Rounds)
+	late.Rounds.Grace = recipe.MaxGrace
+	b, err := RecipeFileOf(&late)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.write("late.starling", string(b))
+	load := func() *Aggregator {
+		t.Helper()
+		a, err := LoadAggregator(w.in(LeaderFile), dap.RoleLeader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	a := load()
+	task := a.Tasks[0]
+	task.Recipe = service.Path(w.in("late.starling"))
+	in, err := a.NewTask(&task, "alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.AddTask(t.Context(), in); !errors.As(err, new(*status.BadRequest)) || !strings.Contains(err.Error(), "issuer.recipe") {
+		t.Errorf("a week of grace: %v", err)
+	}
+	named := load()
+	named.Issuer.Recipe = task.Recipe
+	beside := load()
+	beside.Tasks = append(beside.Tasks, task)
+	for name, a := range map[string]*Aggregator{"issuer.recipe": named, "tasks": beside} {
+		m, err := a.read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := late.Grace() + lateReports; m.keep != want {
+			t.Errorf("%s: keys are kept for %v, want %v", name, m.keep, want)
+		}
+	}
+	if _, err := named.AddTask(t.Context(), in); err != nil {
+		t.Errorf("named as issuer.recipe: %v", err)
 	}
 }

@@ -73,7 +73,7 @@ func (a *Aggregator) open(ctx context.Context, log *slog.Logger, observe aggrega
 	}
 	data, record := count.through(fsys)
 	if m.counts != nil {
-		if o.issuer, err = a.openIssuer(ctx, m.counts, data, log); err != nil {
+		if o.issuer, err = a.openIssuer(ctx, m.counts, m.keep, data, log); err != nil {
 			return nil, errors.Join(a.ofStore(err), fsys.Close())
 		}
 	}

@@ -118,6 +118,9 @@ func (s *opened) provision(ctx context.Context, form aggregator.Form, in *status
 		return nil, &status.BadRequest{Err: fmt.Errorf("no task has the form %d", form)}
 	}
 	t, err := s.config.provide(ctx, form, in.Made, in.Terms)
+	if err == nil {
+		err = s.issuer.outlives(&t)
+	}
 	if err != nil {
 		return nil, &status.BadRequest{Err: err}
 	}

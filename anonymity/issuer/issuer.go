@@ -365,6 +365,9 @@ func (x *Issuer) missing(ctx context.Context, epoch uint32) error {
 	return fmt.Errorf("issuer: the key of epoch %d is not in its directory", epoch)
 }
 
+// Keep is how long after the last round of an epoch can have ended its key stays.
+func (x *Issuer) Keep() time.Duration { return x.o.Keep }
+
 // Retire destroys the keys of epochs whose last round is long over, and what else is kept of
 // them, and says which was the last of these, if there was any.
 func (x *Issuer) Retire(ctx context.Context) (last uint32, any bool, err error) {
