@@ -61,7 +61,7 @@ type LogLimits struct {
 	Entries int `toml:"entries"`
 	// Bytes are how long all entries may be together. Default 1 GiB, and no more.
 	Bytes int64 `toml:"bytes"`
-	// EntriesPerHour are taken at most, from all owners. Default 600.
+	// EntriesPerHour are taken at most, from all owners, half of them from one. Default 600.
 	EntriesPerHour int `toml:"entries_per_hour"`
 	// Requests to add an entry are worked on at one time. Default 16.
 	Requests int `toml:"requests"`

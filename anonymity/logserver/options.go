@@ -58,7 +58,8 @@ type Limits struct {
 	Entries int
 	// Bytes is how long all of them may be together; default 1 GiB.
 	Bytes int64
-	// PerHour is how many are taken in an hour, from all owners; default 600.
+	// PerHour is how many are taken in an hour, from all owners; default 600. One owner may
+	// add half of what the others have left.
 	PerHour int
 	// Requests to add are worked on at one time; default 16.
 	Requests int

@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-agg/starling/anonymity/internal/door"
 	"github.com/starling-agg/starling/anonymity/tlog"
+	"github.com/starling-agg/starling/signed"
 	merkle "golang.org/x/mod/sumdb/tlog"
 )
 
@@ -41,9 +42,11 @@ type Server struct {
 
 	mu    sync.Mutex
 	store *store // guarded by mu
-	// hour is when the entries that are counted in taken began to come; guarded by mu
+	// hour is when the entries that are counted in taken, and in of by who signed them,
+	// began to come; guarded by mu
 	hour   time.Time
 	taken  int
+	of     map[signed.PublicKey]int
 	broken error // the disk failed: nothing is appended until a restart; guarded by mu
 	now    *front
 	record shown
@@ -118,7 +121,7 @@ func (s *Server) Close() error {
 var (
 	// ErrFull: the log holds as much as it may.
 	ErrFull = errors.New("logserver: the log is full")
-	// ErrRate: too many entries have come in this hour.
+	// ErrRate: too many entries have come in this hour, in all or of one owner.
 	ErrRate = errors.New("logserver: too many entries in an hour")
 	// ErrBroken: the disk failed, and whether an entry is there is not known. After a
 	// restart it may be sent again, and gets the place that it has.
@@ -158,26 +161,44 @@ func (s *Server) add(ctx context.Context, b []byte) (place int64, old bool, err 
 		return 0, false, fmt.Errorf("%w: %s, and it is %s; sign it again", ErrTime, t.Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 	}
 	if now.Sub(s.hour) >= time.Hour || now.Before(s.hour) {
-		s.hour, s.taken = now, 0
+		s.hour, s.taken, s.of = now, 0, make(map[signed.PublicKey]int)
 	}
+	by := signer(&claim)
 	switch {
 	case s.broken != nil:
 		return 0, false, ErrBroken
 	case s.store.size() >= int64(s.o.Limits.Entries) || s.store.end+int64(len(b)) > s.o.Limits.Bytes:
 		return 0, false, ErrFull
-	case s.taken >= s.o.Limits.PerHour:
+	case s.of[by] >= share(s.o.Limits.PerHour-(s.taken-s.of[by])):
 		return 0, false, ErrRate
 	}
 	if place, err = s.append(ctx, b, e, claim); err != nil {
 		return 0, false, err
 	}
 	s.taken++
+	s.of[by]++
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
 	return place, false, s.o.Failpoints.Hit(failBeforeAnswer)
 }
+
+// signer is the owner to whom an entry is counted: one that has signed it, or anybody's
+// entries would use up another's share. An entry that nobody understands has none.
+func signer(c *tlog.Claim) signed.PublicKey {
+	switch {
+	case c.Withdraws != tlog.Hash{}:
+		return c.By
+	case len(c.Owners) > 0:
+		return c.Owners[0]
+	}
+	return signed.PublicKey{}
+}
+
+// share is how many entries one owner may add in an hour, of those that the others have
+// left: half, rounded up. So nobody uses up the hour for the others.
+func share(left int) int { return (left + 1) / 2 }
 
 // append makes an entry durable. s.mu must be held.
 func (s *Server) append(ctx context.Context, b []byte, e tlog.Entry, c tlog.Claim) (int64, error) {

@@ -18,7 +18,7 @@ type Claim struct {
 	// From and Until bound the time in which devices need the entry; without an end it
 	// holds until it is withdrawn. An entry that devices never need ends when it begins.
 	From, Until time.Time
-	// Owners may withdraw it.
+	// Owners may withdraw it. The first has signed it.
 	Owners []signed.PublicKey
 	// Withdraws is the leaf hash of the entry that ends by this one, and By its owner who
 	// says so; zero in all others.
