@@ -15,7 +15,7 @@ var choiceFiles = map[string]int{
 	"KRR": 3, "RAPPOR": 3, "PGR": 1, "QA": 3, "RandomizedGroup": 3, "NoRandomizer": 2, "Gaussian": 3,
 	"DiscreteGaussian": 2, "DiscreteLaplace": 2, "CorrelatedGaussian": 3, "NoNoise": 3,
 	"Count": 3, "Sum": 2, "Mean": 3, "Histogram": 6, "Multihot": 6, "SumVec": 2, "L1BoundSum": 3, "Quantiles": 2, "GroupSums": 3, "Hierarchy": 2, "HeavyHitters": 2, "Distinct": 2, "Norm": 2, "Vector": 6,
-	"Always": 3, "Bernoulli": 3, "Importance": 2, "DonationTime": 1,
+	"Always": 3, "Bernoulli": 3, "Importance": 2, "CheckIn": 1, "DonationTime": 1,
 }
 
 // TestFilesThatNameAChoice counts them, by what the compiler takes each name for.

@@ -79,25 +79,33 @@ func (w Statement) Pure() (Statement, bool) {
 
 // matches says whether a certificate's terms are those of the statement.
 func (w Statement) matches(terms []release.Term) bool {
-	if len(terms) == 0 || len(terms) != len(w.Terms) || !slices.Equal(terms[1:], w.Terms[1:]) {
+	if len(terms) == 0 || len(terms) != len(w.Terms) {
 		return false
 	}
 	pure, ok := w.Pure()
-	return w.is(terms[0]) || ok && pure.is(terms[0])
+	return w.are(terms) || ok && pure.are(terms)
 }
 
-// is says whether t is the first term, but for what is the certificate's own.
-func (w Statement) is(t release.Term) bool {
-	if w.Terms[0].Family == release.FamilyShuffled {
-		t.Mu, t.Fail = 0, 0
-	}
-	if c := w.Round.Senders; c != nil {
-		if t.Dummies == 0 || !(certificate.Fewer(t.Dummies, c.Others, c.Free) <= c.Miss) {
+// are says whether these are the terms, but for what is the certificate's own.
+func (w Statement) are(terms []release.Term) bool {
+	for i, t := range terms {
+		if w.Terms[i].Family == release.FamilyShuffled {
+			if t.Mu != terms[0].Mu || t.Fail != terms[0].Fail { // one point, at whatever rates
+				return false
+			}
+			t.Mu, t.Fail = 0, 0
+		}
+		if c := w.Round.Senders; c != nil && w.Terms[i].DummyRate > 0 {
+			if t.Dummies == 0 || !(certificate.Fewer(t.Dummies, c.Others, c.Free) <= c.Miss) {
+				return false
+			}
+			t.Dummies = 0
+		}
+		if t != w.Terms[i] {
 			return false
 		}
-		t.Dummies = 0
 	}
-	return t == w.Terms[0]
+	return true
 }
 
 // Statements describes to the checker what the recipe's certificate must prove, from the

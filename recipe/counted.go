@@ -86,6 +86,11 @@ func (r *Recipe) thin() (float64, error) {
 	}
 	sent := outward.Above(math.Log1p(outward.Up(outward.Up(c.Rate*(1-c.Dummy)) / c.Dummy)))
 	silent := outward.Above(-math.Log1p(-c.Rate))
+	if _, ok := r.checkIn(); ok { // one without an answer sends fewer dummies
+		none := outward.Down(outward.Down(1-c.Rate) * c.Dummy)
+		sent = outward.Above(math.Log1p(outward.Up(c.Rate / none)))
+		silent = outward.Above(-math.Log1p(-outward.Up(c.Rate / outward.Down(1-none))))
+	}
 	return max(sent, silent), nil
 }
 

@@ -19,12 +19,6 @@ type DonationTime struct {
 	Length uint32
 }
 
-// MaxSlots bounds [DonationTime].
-const MaxSlots = 4096
-
-// maxSlotLength is the longest slot that is read from words, in units.
-const maxSlotLength = 1 << 20
-
 // ParseDonationTime reads rate, slots and length of a [DonationTime], as in 1/2:4:6.
 func ParseDonationTime(s string) (Participation, error) {
 	rates, n, err := colons(s, 3, 1)
@@ -43,7 +37,9 @@ func (p DonationTime) String() string {
 }
 
 // Units are those of all slots.
-func (p DonationTime) Units() uint64 { return uint64(p.Slots) * uint64(p.Length) }
+func (p DonationTime) Units() uint64 { return p.slots().Units() }
+
+func (p DonationTime) slots() Slots { return Slots{Count: p.Slots, Length: p.Length, Geometric: true} }
 
 func (DonationTime) participation() uint8 { return tagDonationTime }
 
@@ -63,15 +59,8 @@ func (p DonationTime) params() any {
 
 func (p DonationTime) validate(v *validator, _ *Recipe) {
 	v.chance("participation.rate", p.Rate, "below 1")
-	v.between("participation.slots", uint64(p.Slots), 2, MaxSlots)
-	v.between("participation.length", uint64(p.Length), 1, 1<<20)
+	p.slots().validate(v)
 }
 
 func (p DonationTime) rates() (least, most *big.Rat) { return p.Rate.Rat(), p.Rate.Rat() }
 func (DonationTime) byAnswer() bool                  { return false }
-
-// DonationTime returns the recipe's participation if devices wait for a random slot.
-func (r *Recipe) DonationTime() (DonationTime, bool) {
-	p, ok := r.Participation.(DonationTime)
-	return p, ok
-}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/starling-agg/starling/dp/release"
 )
 
 // Estimates are what a released batch says about all devices that decided, reporting or
@@ -52,8 +54,8 @@ func (e *Estimates) Interval(place int, z float64) [2]float64 {
 // Estimate undoes the recipe's coins, dummies and randomizer in a batch of reports,
 // dummies among them: sums are the released integers, one for each place of the query.
 // Everybody who decided is taken to have an answer; the estimates of Answers and Devices
-// need that. Under [DonationTime] the batch is one slot, and Devices are those whose slot
-// it was.
+// need that. Where devices wait for slots the batch is one of them, and Devices are those whose
+// slot it was: as counted, or for fixed and sliding [CheckIn] as planned.
 //
 //   - Coins: a sum over reported answers, over the rate s of reporting (Horvitz and
 //     Thompson 1952; for [Importance] the rate of answers that are not the default).
@@ -110,6 +112,9 @@ func (r *Recipe) estimate(sums []int64, reports, all uint64) (*Estimates, error)
 		e.Answers = rare*p.report + usual*share
 	} else {
 		e.Devices, e.Answers = n/p.upload, n*p.report/p.upload
+		if c, ok := r.checkIn(); ok && c.Schedule != release.AveragedWindow {
+			e.Devices = float64(r.Rate.Devices) / float64(c.Slots)
+		}
 	}
 	noise := r.noiseVariance() / (p.scale * p.scale)
 	unit := r.Query.Unit()
@@ -138,7 +143,7 @@ func (r *Recipe) estimate(sums []int64, reports, all uint64) (*Estimates, error)
 func (r *Recipe) ForecastError(shares []float64, devices uint64, finite bool) float64 {
 	p := r.probabilities()
 	d := float64(devices)
-	_, _, any := slotWeights(r.Slots())
+	_, _, any := r.slotWeights()
 	d *= any / float64(r.Slots()) // on average over slots
 	reports, answers := d*p.upload, d*p.report
 	total := 0.0

@@ -2,17 +2,18 @@ package recipe
 
 import (
 	"fmt"
-	"math"
 	"math/big"
 
 	"golang.org/x/crypto/cryptobyte"
 
+	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/internal/binomial"
 	"github.com/starling-agg/starling/internal/outward"
 )
 
 // Participation is how a device decides whether to answer. Each has a file of its own, with
-// all that there is to say of it: [Always], [Bernoulli], [Importance] and [DonationTime].
+// all that there is to say of it: [Always], [Bernoulli], [Importance], [CheckIn] and
+// [DonationTime].
 type Participation interface {
 	fmt.Stringer
 	// Units is the length of a round in units of the recipe's TimePrecision, where the
@@ -39,6 +40,9 @@ var participations = []struct {
 	{tagAlways, func(*decoder) Participation { return Always{} }},
 	{tagBernoulli, readBernoulli},
 	{tagImportance, readImportance},
+	{tagCheckInFixed, readCheckIn(release.FixedWindow)},
+	{tagCheckInAveraged, readCheckIn(release.AveragedWindow)},
+	{tagCheckInSliding, readCheckIn(release.SlidingWindow)},
 	{tagDonationTime, readDonationTime},
 }
 
@@ -70,7 +74,8 @@ type Dummies struct {
 	// most 1/2.
 	Rate Rational `json:"rate"`
 	// Senders is how many honest devices decide in a round at least: those that the
-	// guarantee counts on.
+	// guarantee counts on. Of a sliding [CheckIn], how many have each slot that a device
+	// may draw in their windows.
 	Senders uint64 `json:"senders"`
 	// Allowance is an upper quantile of the dummies in a batch. DAP's minimum batch size
 	// is MinBatch + Allowance, so that MinBatch answers are in it but for a probability
@@ -103,8 +108,8 @@ type Cover struct {
 // Rate is how many devices take part, for the aggregators, which hold a batch that is too
 // large to be honest.
 type Rate struct {
-	// Devices decide, whether for or against reporting, in each Units; for [DonationTime]
-	// in each round of all slots.
+	// Devices decide, whether for or against reporting, in each Units; where they wait for
+	// slots in each round of all slots.
 	Devices uint64 `json:"devices"`
 	// Units of the recipe's TimePrecision.
 	Units uint64 `json:"units"`
@@ -156,14 +161,6 @@ func (r *Recipe) reportRates() (least, most *big.Rat) {
 	return r.Participation.rates()
 }
 
-// Slots is the number of slots of a round.
-func (r *Recipe) Slots() uint32 {
-	if p, ok := r.DonationTime(); ok {
-		return p.Slots
-	}
-	return 1
-}
-
 func (r *Recipe) coverRate() *big.Rat {
 	if r.Cover != nil {
 		return r.Cover.Rate.Rat()
@@ -172,7 +169,7 @@ func (r *Recipe) coverRate() *big.Rat {
 }
 
 // Chances are the coins of a device with one answer, in the order of tossing, each exact.
-// A device that has no slot ([DonationTime]) tosses none.
+// A device that has no slot ([Recipe.Slotted]) tosses none.
 type Chances struct {
 	// Cover is the probability of uploading anything; 1 without cover.
 	Cover *big.Rat
@@ -195,6 +192,11 @@ func (r *Recipe) Chances(a Answer) Chances {
 	}
 	if r.Dummies != nil {
 		c.Dummy = r.Dummies.Rate.Rat()
+		if _, ok := r.checkIn(); ok && a == NoAnswer {
+			// As often as one with an answer sends a dummy, so that none tells of an answer.
+			s := new(big.Rat).Quo(most, c.Cover)
+			c.Dummy.Mul(c.Dummy, s.Sub(big.NewRat(1, 1), s))
+		}
 	}
 	return c
 }
@@ -222,16 +224,6 @@ func (r *Recipe) uploaded(rate *big.Rat) float64 {
 	return f + (c-f)*r.Dummies.Rate.Float()
 }
 
-// slotWeights are the probabilities of the likeliest and the unlikeliest slot, and of any.
-func slotWeights(m uint32) (most, least, any float64) {
-	n := float64(m)
-	if m == 1 {
-		return 1, 1, 1
-	}
-	log := math.Log1p(-1 / n)
-	return 1 / n, math.Exp((n-1)*log) / n, -math.Expm1(n * log)
-}
-
 // Expected returns the bounds of how many reports, dummies among them, come in the given
 // number of time units if everybody is honest, whatever the answers. It is false for a
 // recipe that states no [Rate].
@@ -240,7 +232,7 @@ func (r *Recipe) Expected(units uint64) (least, most float64, ok bool) {
 		return 0, 0, false
 	}
 	low, high := r.reportRates()
-	_, _, any := slotWeights(r.Slots())
+	_, _, any := r.slotWeights()
 	n := float64(r.Rate.Devices) * float64(units) / float64(r.Rate.Units) * any
 	return n * r.uploaded(low), n * r.uploaded(high), true
 }
@@ -252,7 +244,7 @@ func (r *Recipe) MostExpected() (float64, bool) {
 		return 0, false
 	}
 	_, high := r.reportRates()
-	likely, _, _ := slotWeights(r.Slots())
+	likely, _, _ := r.slotWeights()
 	return float64(r.Rate.Devices) * likely * r.uploaded(high), true
 }
 
@@ -261,7 +253,10 @@ func (r *Recipe) MostExpected() (float64, bool) {
 // whatever it has to answer, be it nothing, and most with the answer most often reported.
 func (r *Recipe) Sends() (least, most float64) {
 	_, high := r.reportRates()
-	likely, unlikely, _ := slotWeights(r.Slots())
+	likely, unlikely, _ := r.slotWeights()
+	if s, ok := r.Slotted(); ok && s.Window > 0 {
+		unlikely = 0 // where no window reaches
+	}
 	return outward.Down(unlikely * r.uploaded(new(big.Rat))), min(1, outward.Up(likely*r.uploaded(high)))
 }
 
@@ -289,7 +284,7 @@ func (r *Recipe) CoinRates() (Coins, error) {
 	if !(c.Rate < 1) {
 		return c, &InvalidError{"participation.rate", "reports every answer that is covered, so that no coin hides it"}
 	}
-	_, unlikely, _ := slotWeights(r.Slots())
+	_, unlikely, _ := r.slotWeights()
 	covered, _ := r.coverRate().Float64()
 	c.Free = outward.Down(covered * unlikely * (1 - c.Rate))
 	return c, nil
@@ -301,7 +296,7 @@ func (r *Recipe) DummyAllowance() (uint64, error) {
 	least, _ := r.reportRates()
 	c, _ := r.coverRate().Float64()
 	s, _ := least.Float64()
-	likely, _, _ := slotWeights(r.Slots())
+	likely, _, _ := r.slotWeights()
 	return upperQuantile(r.Rate.Devices, min(1, outward.Up(likely*(c-s)*r.Dummies.Rate.Float())), DummyMiss)
 }
 
@@ -355,8 +350,8 @@ func (v *validator) relay(r *Recipe) {
 func (v *validator) sampling(r *Recipe) {
 	if r.Rate == nil {
 		v.add("rate", "is missing: sampled recipes say how many devices decide")
-	} else if p, ok := r.DonationTime(); ok && r.Rate.Units != p.Units() {
-		v.add("rate.units", "is %d, want the %d slots of %d units", r.Rate.Units, p.Slots, p.Length)
+	} else if p, ok := r.Slotted(); ok && r.Rate.Units != p.Units() {
+		v.add("rate.units", "is %d, want the %d slots of %d units", r.Rate.Units, p.Count, p.Length)
 	}
 	if r.Query.Form() == Bucket && !r.Randomized() {
 		v.add("query", "cannot be zero, so that no dummy can be sent; use a multihot query of weight 1")

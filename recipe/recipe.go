@@ -33,7 +33,7 @@ type Recipe struct {
 	// Window limits when reports may be made.
 	Window Window
 	// Rounds divide time; nil is rounds of one unit and no grace. They agree with Rate
-	// and [DonationTime].
+	// [CheckIn] and [DonationTime].
 	Rounds *Rounds
 	// Population says who is asked; nil leaves it to the description.
 	Population *Population

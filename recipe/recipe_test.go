@@ -255,7 +255,7 @@ func TestReadRefuses(t *testing.T) {
 		{replace(3, "000000"), UnknownError{"query", 0}, "does not know query 0"},
 		{replace(3, "0f0000"), UnknownError{"query", 15}, "does not know query 15"},
 		{replace(4, "090000"), UnknownError{"randomizer", 9}, "does not know randomizer 9"},
-		{replace(5, "040000"), UnknownError{"participation", 4}, "does not know participation 4 (checkin-fixed)"},
+		{replace(5, "090000"), UnknownError{"participation", 9}, "does not know participation 9"},
 		{replace(6, "040000"), UnknownError{"path", 4}, "does not know path 4"},
 		{replace(7, "ff0000"), UnknownError{"noise", 255}, "does not know noise 255"},
 		{replace(7, "020011"+"0000000000000032"+"0000000000000001"+"03"), UnknownError{"noise-share", 3}, "noise-share 3"},

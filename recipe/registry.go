@@ -45,10 +45,13 @@ const (
 
 	tagCloak = 8
 
-	tagAlways       = 1
-	tagBernoulli    = 2
-	tagImportance   = 3
-	tagDonationTime = 7
+	tagAlways          = 1
+	tagBernoulli       = 2
+	tagImportance      = 3
+	tagCheckInFixed    = 4
+	tagCheckInAveraged = 5
+	tagCheckInSliding  = 6
+	tagDonationTime    = 7
 
 	tagTwoServer = 1
 	tagShuffled  = 2
@@ -131,9 +134,9 @@ var codepoints = []Codepoint{
 	{"participation", tagAlways, "always", true},
 	{"participation", tagBernoulli, "bernoulli", true},
 	{"participation", tagImportance, "importance", true},
-	{"participation", 4, "checkin-fixed", false},
-	{"participation", 5, "checkin-averaged", false},
-	{"participation", 6, "checkin-sliding", false},
+	{"participation", tagCheckInFixed, "checkin-fixed", true},
+	{"participation", tagCheckInAveraged, "checkin-averaged", true},
+	{"participation", tagCheckInSliding, "checkin-sliding", true},
 	{"participation", tagDonationTime, "donation-time", true},
 
 	{"path", tagTwoServer, "two-server", true},

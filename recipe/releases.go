@@ -45,14 +45,20 @@ type Disclosure struct {
 type Senders struct {
 	Others uint64  // the honest devices beside the one that is protected
 	Free   float64 // the probability with which each is free to
-	// Miss is what is spent of delta on fewer being free than are counted on.
-	Miss float64
+	// Miss is what is spent of delta, for each of Slots, on fewer being free there than are
+	// counted on.
+	Miss  float64
+	Slots uint32
 }
 
 // Spent is what the round costs of delta beside its releases.
 func (x Disclosure) Spent() float64 {
 	if x.Senders != nil {
-		return x.Redrawn + x.Senders.Miss
+		miss := x.Senders.Miss
+		if n := x.Senders.Slots; n > 1 {
+			miss = outward.Up(float64(n) * miss)
+		}
+		return x.Redrawn + miss
 	}
 	return x.Redrawn
 }
@@ -85,13 +91,27 @@ func (r *Recipe) Disclosure(s Situation, delta Decimal, rounds uint32) (Disclosu
 	coins := release.Poisson{Rate: c.Rate}
 	if !s.Free {
 		coins.DummyRate = c.Dummy
-		x.Senders = &Senders{r.Dummies.Senders - 1, c.Free, delta.FloatDown() / float64(rounds) * MissShare}
+		x.Senders = &Senders{r.Dummies.Senders - 1, c.Free, delta.FloatDown() / float64(rounds) * MissShare, 1}
 		if s.Half {
 			x.Senders.Others /= 2
 		}
 	}
-	for i := range x.Releases {
-		x.Releases[i] = x.Releases[i].Sampled(coins)
+	steps := []step{{coins.Rate, 1}}
+	if p, ok := r.checkIn(); ok {
+		s := p.Rate.Rat()
+		steps = p.samples(s.Quo(s, r.coverRate()), r.Dummies.Rate.Rat())
+		if x.Senders != nil { // in any slot where she may be
+			x.Senders.Slots = p.steps()
+			x.Senders.Miss /= float64(p.steps())
+		}
+	}
+	list := x.Releases
+	x.Releases = nil
+	for _, each := range list {
+		for _, step := range steps {
+			coins.Rate = step.rate
+			x.Releases = append(x.Releases, release.Repeated([]release.Release{each.Sampled(coins)}, step.count)...)
+		}
 	}
 	return x, nil
 }

@@ -38,8 +38,8 @@ const (
 // Round is the number of the round in which time unit t lies.
 func (r *Recipe) Round(t dap.Time) uint64 { return uint64(t) / r.RoundUnits() }
 
-// RoundUnits is the length of a round in units of TimePrecision. For [DonationTime] a
-// round is all slots together.
+// RoundUnits is the length of a round in units of TimePrecision. Where devices
+// wait for slots a round is all of them together.
 func (r *Recipe) RoundUnits() uint64 {
 	if r.Rounds == nil {
 		return 1
@@ -48,10 +48,10 @@ func (r *Recipe) RoundUnits() uint64 {
 }
 
 // BatchUnits is the length, in units of TimePrecision, of what is released together at
-// least: a round, or a slot for [DonationTime]. Report times are multiples of it.
+// least: a round, or a slot ([Recipe.Slotted]). Report times are multiples of it.
 func (r *Recipe) BatchUnits() uint64 {
-	if p, ok := r.DonationTime(); ok {
-		return max(1, uint64(p.Length))
+	if s, ok := r.Slotted(); ok {
+		return max(1, uint64(s.Length))
 	}
 	return r.RoundUnits()
 }
@@ -79,7 +79,7 @@ func (r *Recipe) MaxSending() time.Duration {
 	return r.Grace()
 }
 
-// Alone says that each round is released alone, for [DonationTime] each slot: a person
+// Alone says that each round is released alone, or each slot where there are any: a person
 // may be in more than one, devices toss coins, whose dummies are counted for one, or a
 // shuffler mixes a round. With [Views] exactly the spans of these are released besides,
 // whoever is in how many rounds. Else a batch may be any number of whole rounds, as a
@@ -195,7 +195,7 @@ func (r *Recipe) CheckBatch(asked dap.Interval) error {
 // number of units.
 func (r *Recipe) batchError(asked dap.Interval, units uint64) *BatchError {
 	e := &BatchError{Asked: asked, Alone: r.Alone(), what: "round", views: r.Granularities(), unit: r.TimePrecision}
-	if _, ok := r.DonationTime(); ok {
+	if _, ok := r.Slotted(); ok {
 		e.what = "slot"
 	}
 	first := func(t dap.Time) dap.Time { return t - t%dap.Time(units) }
@@ -221,8 +221,8 @@ func (v *validator) rounds(r *Recipe) {
 	if rate := r.Rate; rate != nil && rate.Units != units {
 		v.add("rate.units", "is %d, but a round has %d", rate.Units, units)
 	}
-	if p, ok := r.DonationTime(); ok && p.Units() != units {
-		v.add("round.units", "is %d, want the %d slots of %d units", units, p.Slots, p.Length)
+	if s, ok := r.Slotted(); ok && s.Units() != units {
+		v.add("round.units", "is %d, want the %d slots of %d units", units, s.Count, s.Length)
 	}
 	if w, ok := r.Window.(Between); ok && (uint64(w.Start)%units != 0 || uint64(w.End)%units != 0) {
 		v.add("window", "is from unit %d to %d, which is not of whole rounds of %d", w.Start, w.End, units)
@@ -237,8 +237,8 @@ func (v *validator) rounds(r *Recipe) {
 func (r *Recipe) describeRounds() string {
 	length := duration(r.BatchUnits(), r.TimePrecision)
 	what := "a round is " + length
-	if p, ok := r.DonationTime(); ok {
-		what = fmt.Sprintf("a round is %s, %d slots of %s", duration(r.RoundUnits(), r.TimePrecision), p.Slots, length)
+	if s, ok := r.Slotted(); ok {
+		what = fmt.Sprintf("a round is %s, %d slots of %s", duration(r.RoundUnits(), r.TimePrecision), s.Count, length)
 	}
 	if r.on().leaderSelected() {
 		return what + "; the leader releases reports of any rounds together"

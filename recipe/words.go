@@ -28,7 +28,15 @@ func (r *Recipe) said() []string {
 	if !r.Amplified() || r.Dummies == nil || r.Rate == nil {
 		return reports
 	}
-	list := []string{fmt.Sprintf("at least %d devices that follow the recipe decide in each round, with answers or without", r.Dummies.Senders)}
+	when := "decide in each round"
+	s, _ := r.Slotted()
+	if s.Window > 0 {
+		when = "decide in the slots before each that a device may draw, so that it is in their windows"
+	}
+	list := []string{fmt.Sprintf("at least %d devices that follow the recipe %s, with answers or without", r.Dummies.Senders, when)}
+	if s.Window > 0 && len(reports) > 0 {
+		list = append(list, fmt.Sprintf("no more than twice its even share of the devices draw any of the %d slots", s.Count))
+	}
 	if len(reports) > 0 {
 		list = append(list, fmt.Sprintf("no more than %d devices decide in a round, so that %d reports hold %d answers", r.Rate.Devices,
 			r.Threshold(), r.MinBatch))

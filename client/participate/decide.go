@@ -156,7 +156,7 @@ func (d *Device) considered(ctx context.Context, o *client.Options, err error, n
 type Decision struct {
 	plan        *Plan
 	at          time.Time
-	appointment *appointment // nil but for donation times
+	appointment *appointment // nil but where a slot is waited for
 
 	mu    sync.Mutex
 	what  outcome
@@ -179,11 +179,11 @@ type appointment struct {
 func (*Decision) String() string               { return "redacted" }
 func (*Decision) MarshalText() ([]byte, error) { return []byte("redacted"), nil }
 
-// At is when to send. For donation times it is a random time in the slot; a device that
+// At is when to send. Where a slot is waited for it is a random time in it; a device that
 // has none has a random time too.
 func (d *Decision) At() time.Time { return d.at }
 
-// Slot returns the slot that was drawn for a recipe with donation times; false if the
+// Slot returns the slot that was drawn for a recipe whose devices wait for one; false if the
 // device sits the round out. To act on it is to reveal it.
 func (d *Decision) Slot() (from, to time.Time, ok bool) {
 	if a := d.appointment; a != nil && a.ok {
@@ -192,7 +192,7 @@ func (d *Decision) Slot() (from, to time.Time, ok bool) {
 	return time.Time{}, time.Time{}, false
 }
 
-// Round returns the round of all slots of a recipe with donation times, which is no
+// Round returns the round of all slots of a recipe whose devices wait for one, which is no
 // secret; zero times for any other recipe.
 func (d *Decision) Round() (begin, end time.Time) {
 	if d.appointment == nil {
@@ -201,7 +201,7 @@ func (d *Decision) Round() (begin, end time.Time) {
 	return d.appointment.begin, d.appointment.end
 }
 
-// Uploads says whether there is anything to send; for donation times, whether there is a
+// Uploads says whether there is anything to send; where one is waited for, whether there is a
 // slot, as long as its coins are not tossed. To act on it is to reveal it to who watches
 // the device.
 func (d *Decision) Uploads() bool {
@@ -215,9 +215,10 @@ func (d *Decision) Uploads() bool {
 
 // Decide charges the ledger for the round in which t lies and tosses the round's coins
 // for an answer given at t; v is client.NoValue() if the device has none, which takes
-// part all the same. For a recipe with donation times the round is the next one, so that
-// all its slots are ahead; the slot is drawn and written down, and its coins are tossed
-// when it comes ([Device.Resume]). The package comment has the order of events.
+// part all the same. Where devices wait for slots the round is the next one, so that all its
+// slots are ahead, or for sliding windows the one that runs, of which the next slots are
+// in the window; the slot is drawn and written down, and its coins are tossed when it
+// comes ([Device.Resume]). The package comment has the order of events.
 //
 // It fails with [ErrNotAsked], [ErrDecided], *[SeparationError], *[BudgetError],
 // [ErrLedger], *[ManifestError], *[client.ValueError], client.ErrWindow,
@@ -234,10 +235,15 @@ func (d *Device) Decide(ctx context.Context, p *Plan, v client.Value, t time.Tim
 		return nil, fmt.Errorf("participate: time of the decision: %w", err)
 	}
 	round, last := r.Round(unit), unit
-	_, donates := r.DonationTime()
-	if donates {
+	slots, waits := r.Slotted()
+	var arrival uint64 // of the round's slots, the first that may be drawn
+	switch begin := dap.Time(round * r.RoundUnits()); {
+	case waits && slots.Window > 0:
+		arrival = uint64(unit-begin)/uint64(slots.Length) + 1
+		last = begin + dap.Time(r.RoundUnits()) - 1
+	case waits:
 		round++
-		unit = dap.Time(round * r.RoundUnits())
+		unit = begin + dap.Time(r.RoundUnits())
 		last = unit + dap.Time(r.RoundUnits()) - 1
 	}
 	if w, ok := r.Window.(recipe.Between); ok && (unit < w.Start || last >= w.End) {
@@ -257,8 +263,8 @@ func (d *Device) Decide(ctx context.Context, p *Plan, v client.Value, t time.Tim
 	if err := d.Ledger.Charge(ctx, c.RecipeID(), round, r.DeviceRule(), t, PriceOf(p.checked)); err != nil {
 		return nil, err
 	}
-	if donates {
-		return d.draw(p, v, kind, round, t)
+	if waits {
+		return d.draw(p, v, kind, round, arrival, t)
 	}
 	decision := &Decision{plan: p, at: t}
 	decision.decide(d.coin.or().toss(p.chances[kind], r.Cover != nil), v)
@@ -330,7 +336,7 @@ type unit struct {
 	noOp bool
 }
 
-// take returns what to upload, once, or nil if there is nothing. For donation times it
+// take returns what to upload, once, or nil if there is nothing. Where a slot is waited for it
 // takes the slot durably, and only then tosses its coins: after a restart nothing is
 // tossed again.
 func (d *Decision) take() (*unit, error) {
@@ -351,7 +357,7 @@ func (d *Decision) take() (*unit, error) {
 // Send uploads the unit, if there is one: through a relay as [client.Tries] says, alike
 // for units of all kinds, and to a leader with the repeats that the client allows. A
 // report is known by its id and counts once. Send does not wait until [Decision.At]; for
-// donation times it takes the slot durably before it tosses the slot's coins, and fetches
+// slots that are waited for it takes the slot durably before it tosses the slot's coins, and fetches
 // keys anew that have expired until then. It fails with [ErrSent], with dap.ReportError
 // if a leader that was asked without a relay refuses the report, and as
 // [client.Client.Refresh], [client.Client.Upload] and [client.Client.Cover], or their like of

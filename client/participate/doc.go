@@ -16,15 +16,15 @@
 //  3. tosses all coins of the round from crypto/rand, exactly, whether or not they matter;
 //  4. makes a report whatever they say: of the answer, or of no answer.
 //
-// With donation times, 3 draws the slot and writes it down, and the rest waits for the
-// slot: [Decision.Send] ends the slot durably, tosses its coins, and makes the report. A
-// device that starts again goes on with the slot by [Device.Resume]; it draws no second
-// one, and no coin is tossed twice.
+// Where a device waits for a slot (donation times and check-ins), 3 draws the slot and
+// writes it down, and the rest waits for it: [Decision.Send] ends the slot durably, tosses
+// its coins, and makes the report. A device that starts again goes on with the slot by
+// [Device.Resume]; it draws no second one, and no coin is tossed twice.
 //
 // The outcome stays in the [Decision]; nothing on the disk tells it (of a slot, until it
 // is taken or over, that it was drawn), no log line, and no request but one: a report, a
-// dummy or, with cover, a no-op. After a crash between 2 and the upload, or with donation
-// times between the end of the slot and the upload, the device sends nothing and has
+// dummy or, with cover, a no-op. After a crash between 2 and the upload, or with
+// slots between the end of the slot and the upload, the device sends nothing and has
 // paid: a lost report is better than a charge that is not recorded.
 //
 // The acts of a device before the upload do not depend on its coins: it fetches the same

@@ -44,7 +44,7 @@ func (k drawKey) compare(o drawKey) int {
 	return cmp.Or(slices.Compare(k.recipe[:], o.recipe[:]), cmp.Compare(k.round, o.round))
 }
 
-// A draw is a slot of a recipe with donation times, or noSlot.
+// A draw is the slot of a round that a device waits for, or noSlot.
 type draw struct {
 	slot uint32
 	end  int64 // of the round, in seconds since 1970

@@ -37,6 +37,18 @@ func (s DonationSlots) Draw(uint64) (slot uint64, ok bool) {
 	return slot, ok
 }
 
+// schedule is by what a device draws a slot of a round.
+func (d *Device) schedule(s recipe.Slots) Schedule {
+	always := recipe.Rational{Num: 1, Den: 1}
+	switch {
+	case s.Geometric:
+		return DonationSlots{Slots: s.Count, coin: d.coin}
+	case s.Window > 0:
+		return CheckIns{Window: release.SlidingWindow, Slots: uint64(s.Window), P0: always, coin: d.coin}
+	}
+	return CheckIns{Window: release.FixedWindow, Slots: uint64(s.Count), P0: always, coin: d.coin}
+}
+
 // maxSlots is how many slots an accountant answers for.
 const maxSlots = 1_000_000_000_000
 

@@ -81,7 +81,7 @@ func (o *Options) contributes() bool { return !o.Client.Checked.Recipe().Path.Pr
 
 // donates says whether devices draw a time of their own.
 func (o *Options) donates() bool {
-	_, ok := o.Client.Checked.Recipe().DonationTime()
+	_, ok := o.Client.Checked.Recipe().Slotted()
 	return ok
 }
 

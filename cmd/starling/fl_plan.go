@@ -26,6 +26,7 @@ what "starling recipe new" with a vector query of as many entries and the same n
 			{"starling fl plan --devices 8000 --dimension 7850 --sample 1/8 --rounds 120", "a model of 7,850 numbers over 8,000 devices"},
 			{"starling fl plan --devices 50 --dimension 26010 --rounds 5 --epsilon 8", "a few sites, all of them in each round"},
 			{"starling fl plan --devices 100000 --dimension 100000 --donate 1/2:8:1 --rounds 20", "each device in a random one of eight slots of a round"},
+			{"starling fl plan --devices 100000 --dimension 100000 --checkin fixed:1/2:8:1 --rounds 20", "the same by random check-ins, whose secret counts"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			asJSON := flags.Bool("json", false, "print one JSON object")
@@ -34,12 +35,13 @@ what "starling recipe new" with a vector query of as many entries and the same n
 			dimension := flags.Uint64("dimension", 0, "how many parameters the model has: `D`")
 			sample := flags.String("sample", "", "each device reports with probability `Q`, as 1/8")
 			donate := flags.String("donate", "", "it reports with probability Q in a random one of M slots of L units: `Q:M:L`")
+			checkin := flags.String("checkin", "", "it checks in at a secret slot, as for recipe new: `KIND`")
 			rounds := flags.Uint64("rounds", 100, "train for `N` rounds")
 			epsilon := flags.String("epsilon", "4", "all rounds together cost (`E`, delta)")
 			delta := flags.String("delta", "1e-5", "all rounds together cost (epsilon, `D`)")
 			flags.Uint64Var(&o.MinBatch, "min-batch", 0, "release no round of fewer than `B` answers; half of what is expected if not given")
 			precision := flags.Uint64("time-precision", 60, "report times are multiples of `SECONDS`")
-			flags.Uint64Var(&o.Round, "round", 0, "length of a round in units of the precision; 1, or all slots of --donate, if not given: `N`")
+			flags.Uint64Var(&o.Round, "round", 0, "length of a round in units of the precision; 1, or all slots, if not given: `N`")
 			return func(ctx context.Context, e *env, args []string) error {
 				if err := noArgs("fl plan", args); err != nil {
 					return err
@@ -61,8 +63,10 @@ what "starling recipe new" with a vector query of as many entries and the same n
 					return wrong(fmt.Errorf("--delta: %w", err))
 				}
 				switch {
-				case *sample != "" && *donate != "":
-					return wrong(errors.New("--sample and --donate exclude each other"))
+				case *sample != "" && *donate != "", *checkin != "" && *sample+*donate != "":
+					return wrong(errors.New("--sample, --donate and --checkin exclude each other"))
+				case *checkin != "":
+					o.Participation, err = recipe.ParseCheckIn(*checkin)
 				case *sample != "":
 					o.Participation, err = recipe.ParseBernoulli(*sample)
 				case *donate != "":

@@ -112,7 +112,7 @@ var mistakes = map[string][]string{
 	"account":      {"--mechanism gaussian --sigma -1 --delta 1e-8"},
 	"figures":      {"--out @ nonsense", "nonsense"},
 	"fl plan": {"", "--devices 10", "--devices 10 --dimension 0x", "--devices 20 --dimension 10 --sample 1/10", "--devices 100 --dimension 10 --sample x",
-		"--devices 100 --dimension 10 --sample 1/2 --donate 1/2:2:1", "--devices 100 --dimension 10 --epsilon x", "--devices 100 --dimension 10 --delta x",
+		"--devices 100 --dimension 10 --sample 1/2 --donate 1/2:2:1", "--devices 100 --dimension 10 --checkin fixed:1/2:8", "--devices 100 --dimension 10 --epsilon x", "--devices 100 --dimension 10 --delta x",
 		"--devices 100 --dimension 10 --rounds 0", "--devices 100 --dimension 99999999", "--devices 100 --dimension 10 --epsilon 1e-9", "surplus"},
 	"fl train": {"--rounds 2 --out recipe.starling", "--data mnist", "--data mnist --data-dir @", "--data x", "--features x", "--model x", "--epsilon x", "--epsilon 1e-9",
 		"--rounds 3 --covered 2 --out out", "--rounds 2 --out out", "--rounds 0x", "surplus"},

@@ -13,21 +13,23 @@ import (
 
 // coinFlags are the flags of `recipe new` about who takes part, and how that is hidden.
 type coinFlags struct {
-	sample, needles, donate, dummies, cover, relay, gateway, kem, draft, randomizer, target, certificate *string
-	devices                                                                                              *uint64
+	sample, needles, donate, checkin, dummies, cover, relay, gateway, kem, draft, randomizer, target, certificate *string
+	devices                                                                                                       *uint64
 	roundFlags
 }
 
 const coinHelp = `
-Devices decide by secret coins with one of --sample, --needles and --donate; --devices says how many decide in each round.
+Devices decide by secret coins with one of --sample, --needles, --donate and --checkin; --devices says how many decide in each round.
 Behind a --relay that amplifies privacy, with dummies that are chosen unless given. --target asks only devices with public
 attributes, counted before: --certificate names the recipe, the log entry, the lower bound and the least population.`
 
 func newCoinFlags(flags *flag.FlagSet) *coinFlags {
 	return &coinFlags{
-		sample:      flags.String("sample", "", "each device reports with probability `Q`, as 1/10"),
-		needles:     flags.String("needles", "", "it reports the zero vector with probability D, others with O: `D:O`"),
-		donate:      flags.String("donate", "", "it reports with probability Q in a random one of M slots of L units: `Q:M:L`"),
+		sample:  flags.String("sample", "", "each device reports with probability `Q`, as 1/10"),
+		needles: flags.String("needles", "", "it reports the zero vector with probability D, others with O: `D:O`"),
+		donate:  flags.String("donate", "", "it reports with probability Q in a random one of M slots of L units: `Q:M:L`"),
+		checkin: flags.String("checkin", "", "it reports with probability Q in a uniform one of M slots of L units, fixed:Q:M:L or averaged:Q:M:L, or of the "+
+			"W that begin next, sliding:Q:M:W:L, whose secret counts for the guarantee: `KIND`"),
 		devices:     flags.Uint64("devices", 0, "how many devices decide in a round: `N`"),
 		roundFlags:  newRoundFlags(flags),
 		dummies:     flags.String("dummies", "", "the others send a dummy with probability Q, N honest devices at least, at most A in a batch: `Q:N:A`"),
@@ -50,7 +52,7 @@ type roundFlags struct {
 
 func newRoundFlags(flags *flag.FlagSet) roundFlags {
 	return roundFlags{
-		round: flags.Uint64("round", 0, "length of a round in units of the precision; by default 1, or all slots of --donate: `N`"),
+		round: flags.Uint64("round", 0, "length of a round in units of the precision; by default 1, or all slots of --donate and --checkin: `N`"),
 		grace: flags.String("grace", "", "release a round this `DURATION` after its end; by default 5m with --relay, and else 0s"),
 	}
 }
@@ -61,7 +63,7 @@ func (f roundFlags) set(o *account.Options) error {
 	if o.Participation != nil && o.Participation.Units() != 0 {
 		slots := o.Participation.Units()
 		if *f.round != 0 && *f.round != slots {
-			return fmt.Errorf("--round is %d, but the slots of --donate are %d units", *f.round, slots)
+			return fmt.Errorf("--round is %d, but all slots are %d units", *f.round, slots)
 		}
 		o.RoundUnits = slots
 	}
@@ -131,13 +133,13 @@ func (f *coinFlags) participation() (p recipe.Participation, err error) {
 		parse       func(string) (recipe.Participation, error)
 	}{
 		{"--sample", *f.sample, recipe.ParseBernoulli}, {"--needles", *f.needles, recipe.ParseImportance},
-		{"--donate", *f.donate, recipe.ParseDonationTime},
+		{"--donate", *f.donate, recipe.ParseDonationTime}, {"--checkin", *f.checkin, recipe.ParseCheckIn},
 	} {
 		if way.value == "" {
 			continue
 		}
 		if name != "" {
-			return nil, errors.New("--sample, --needles and --donate exclude each other")
+			return nil, errors.New("--sample, --needles, --donate and --checkin exclude each other")
 		}
 		name = way.flag
 		if p, err = way.parse(way.value); err != nil {

@@ -88,7 +88,7 @@ func (s *coinSend) certified() (func(*recipe.Targeting) error, error) {
 // validate refuses combinations of flags before anything is opened.
 func (x *sending) validate(values int, simulated bool) error {
 	f := x.flags
-	_, donates := x.recipe.DonationTime()
+	_, donates := x.recipe.Slotted()
 	switch {
 	case *f.wait && !donates:
 		return usageOf("send", errors.New("--wait is for recipes whose devices donate at a random time, and this one asks at once"))
@@ -141,7 +141,7 @@ func (x *sending) person(ctx context.Context, e *env, v client.Value) (err error
 	if err != nil {
 		return x.refusal(ctx, err)
 	}
-	if _, donates := x.recipe.DonationTime(); donates {
+	if _, donates := x.recipe.Slotted(); donates {
 		return x.donate(ctx, e, p, decision)
 	}
 	// From here on nothing but --tell says what was decided: not an exit code, not an

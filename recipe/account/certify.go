@@ -126,21 +126,25 @@ func (r subject) proof(w recipe.Statement, epsilon float64) (*certificate.Certif
 		Claim: certificate.Claim{Epsilon: epsilon, Delta: outward.Down(claim.Delta.FloatDown() - w.Spent()), Neighbours: w.Neighbours},
 		Terms: slices.Clone(w.Terms),
 	}
-	t := &c.Terms[0]
 	if s := w.Round.Senders; s != nil {
 		// As many as are free but for the miss, by the accountant's quantile or a little
 		// less.
-		var err error
-		if t.Dummies, err = amplify.MinimumBatch(s.Others, s.Free, s.Miss); err != nil {
+		free, err := amplify.MinimumBatch(s.Others, s.Free, s.Miss)
+		if err != nil {
 			return nil, fmt.Errorf("%w: %w", recipe.ErrNoCertificate, err)
 		}
 		for range 10 {
-			if t.Dummies > 1 && certificate.Fewer(t.Dummies, s.Others, s.Free) > s.Miss {
-				t.Dummies--
+			if free > 1 && certificate.Fewer(free, s.Others, s.Free) > s.Miss {
+				free--
+			}
+		}
+		for i := range c.Terms {
+			if c.Terms[i].DummyRate > 0 {
+				c.Terms[i].Dummies = free
 			}
 		}
 	}
-	if m, ok := w.Round.Releases[0].Mechanism.(release.Shuffled); ok && t.Family == release.FamilyShuffled {
+	if m, ok := w.Round.Releases[0].Mechanism.(release.Shuffled); ok && c.Terms[0].Family == release.FamilyShuffled {
 		if err := r.shuffledTerm(m, c, claim); err != nil {
 			return nil, err
 		}
@@ -156,19 +160,22 @@ func (r subject) proof(w recipe.Statement, epsilon float64) (*certificate.Certif
 	return c, nil
 }
 
-// shuffledTerm completes a term of shuffled reports by a point of their curve. The
+// shuffledTerm completes the terms of shuffled reports by a point of their curve. The
 // checker's bound on one round is a little above the accountant's.
 func (r subject) shuffledTerm(m release.Shuffled, c *certificate.Certificate, claim recipe.ApproxDP) error {
-	t := &c.Terms[0]
 	point, err := r.shuffled(m, claim.Delta.FloatDown()/float64(claim.Rounds)*recipe.ShuffleShare)
 	if err != nil {
 		return err
 	}
-	t.Mu = point.Epsilon
 	bad := new(certificate.Error)
 	for slack := 1e-3; slack < 0.1; slack *= 3 {
+		for i := range c.Terms {
+			if t := &c.Terms[i]; t.Family == release.FamilyShuffled {
+				t.Mu, t.Fail = point.Epsilon, point.Delta*(1+slack)
+			}
+		}
 		trial := *c
-		trial.Epsilon, t.Fail = 0, point.Delta*(1+slack)
+		trial.Epsilon = 0
 		if errors.As(trial.Check(), &bad) && bad.Reason != certificate.BadTerm {
 			break
 		}

@@ -280,6 +280,11 @@ func (o *Options) delta() recipe.Decimal {
 // defaultDummies counts on all devices, at the rate.
 func (r subject) defaultDummies(rate recipe.Rational) error {
 	r.Dummies = &recipe.Dummies{Rate: rate, Senders: r.Rate.Devices}
+	if s, ok := r.Slotted(); ok && s.Window > 0 {
+		// Those who woke in the slot before it, if all wake evenly: the first slots are in
+		// no other windows.
+		r.Dummies.Senders = max(1, r.Rate.Devices/uint64(s.Count))
+	}
 	if r.Targeting != nil {
 		r.Dummies.Senders = min(r.Dummies.Senders, r.Targeting.Certificate.LowerBound)
 	}
@@ -382,6 +387,13 @@ func (r subject) settleDummies(noise recipe.Noise) error {
 	want := 50 * variance / (sensitivity.L2 * sensitivity.L2)
 	const unit = 1 << 16
 	rate := math.Ceil(unit * want / float64(max(1, r.Dummies.Senders)) * float64(r.Slots()))
+	if s, ok := r.Slotted(); ok && !s.Geometric { // who reports sends none
+		coins, err := r.CoinRates()
+		if err != nil {
+			return err
+		}
+		rate = math.Ceil(unit * want / (float64(max(1, r.Dummies.Senders)) * coins.Free))
+	}
 	q, err := recipe.NewRational(uint64(min(max(rate, 1), unit/2)), unit)
 	if err != nil {
 		return err

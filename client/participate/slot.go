@@ -14,11 +14,11 @@ import (
 
 // draw draws the slot of a round that was paid for, and writes it down before anything
 // rests on it. After a crash in between the device sits the round out.
-func (d *Device) draw(p *Plan, v client.Value, kind recipe.Answer, round uint64, now time.Time) (*Decision, error) {
-	donation, _ := p.recipe.DonationTime()
-	slot, ok := DonationSlots{Slots: donation.Slots, coin: d.coin}.Draw(0)
+func (d *Device) draw(p *Plan, v client.Value, kind recipe.Answer, round, arrival uint64, now time.Time) (*Decision, error) {
+	slots, _ := p.recipe.Slotted()
+	slot, ok := d.schedule(slots).Draw(arrival)
 	drawn := draw{slot: noSlot}
-	if ok {
+	if ok && slot < uint64(slots.Count) {
 		drawn.slot = uint32(slot)
 	}
 	_, end, err := p.span(dap.Time(round*p.recipe.RoundUnits()), p.recipe.RoundUnits())
@@ -34,7 +34,7 @@ func (d *Device) draw(p *Plan, v client.Value, kind recipe.Answer, round uint64,
 }
 
 // Resume goes on with what [Device.Decide] drew earlier, in this life of the device or
-// another one, for a recipe with donation times: nothing is drawn or charged again. The
+// another one, where a slot is waited for: nothing is drawn or charged again. The
 // answer v, client.NoValue() if there is none, is given anew, as none is ever written
 // down. A slot in which t lies is to be sent in at once; one that has passed is missed.
 //
@@ -45,7 +45,7 @@ func (d *Device) Resume(ctx context.Context, p *Plan, v client.Value, t time.Tim
 		return nil, err
 	}
 	key, drawn, ok := d.Ledger.drawn(p.answers.RecipeID(), t)
-	if _, donates := p.recipe.DonationTime(); !ok || !donates {
+	if _, waits := p.recipe.Slotted(); !ok || !waits {
 		return nil, ErrNoDraw
 	}
 	if err := p.fetch(ctx); err != nil {
@@ -56,7 +56,7 @@ func (d *Device) Resume(ctx context.Context, p *Plan, v client.Value, t time.Tim
 
 // appoint makes the decision that waits for a slot.
 func (d *Device) appoint(p *Plan, v client.Value, kind recipe.Answer, key drawKey, drawn draw, now time.Time) (*Decision, error) {
-	donation, _ := p.recipe.DonationTime()
+	slots, _ := p.recipe.Slotted()
 	a := &appointment{ledger: d.Ledger, key: key, kind: kind, coin: d.coin.or()}
 	first := dap.Time(key.round * p.recipe.RoundUnits())
 	var err error
@@ -64,8 +64,8 @@ func (d *Device) appoint(p *Plan, v client.Value, kind recipe.Answer, key drawKe
 		return nil, err
 	}
 	from, to := a.begin, a.end // what is left of the round, for who has no slot
-	if drawn.slot < donation.Slots {
-		a.from, a.to, err = p.span(first+dap.Time(uint64(drawn.slot)*uint64(donation.Length)), uint64(donation.Length))
+	if drawn.slot < slots.Count {
+		a.from, a.to, err = p.span(first+dap.Time(uint64(drawn.slot)*uint64(slots.Length)), uint64(slots.Length))
 		if err != nil {
 			return nil, err
 		}
