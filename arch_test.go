@@ -56,7 +56,7 @@ var stories = map[string][][]string{
 	},
 	"anonymity":                  {{"internal"}, {"ohttp", "arc", "voprf", "tlog"}, {"admission", "visit"}, {"relay", "gateway", "logserver", "witness", "issuer", "attester", "mint"}},
 	"anonymity/gateway/internal": {{"answer", "journal"}, {"forward"}},
-	"fl":                         {{"internal", "images", "model", "outlook"}, {"simulator"}, {"train"}},
+	"fl":                         {{"internal", "images", "model", "session", "outlook"}, {"simulator"}, {"train"}},
 	"shuffle":                    {{"cloak", "onion", "internal/derand"}, {"internal/order"}, {"internal/party"}, {"hop", "analyzer"}},
 	"vdaf/internal":              {{"kernel"}, {"field", "derand"}, {"flp", "xof"}},
 }

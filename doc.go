@@ -28,7 +28,8 @@
 //	                   clienttest  collectortest
 //	fl                 images  model  simulator: rounds of a recipe without cryptography, with the
 //	                   running system's integers; train: a model learns in them, under accounting;
-//	                   outlook: what its rounds will be like, told before
+//	                   outlook: what its rounds will be like, told before;
+//	                   session: a training, its models and their announcements, as bytes
 //	shuffle            cloak: sums of messages that a shuffler mixes; onion: what a device
 //	                   seals for two hops and an analyzer, and what those sign; hop  analyzer:
 //	                   the parties; internal/party: what they have in common

@@ -91,6 +91,7 @@ func (r *Recipe) Describe(w io.Writer, p Particulars) error {
 	line("When", "%s; report times are cut to %s", r.when(), time.Duration(r.BatchUnits())*time.Duration(r.TimePrecision)*time.Second)
 	line("Rounds", "%s", r.describeRounds())
 	r.describeViews(line)
+	r.describeTraining(line)
 	line("Taking part", "%s", r.Participation)
 	line("On the device", "%s", r.Randomizer)
 	if z, q, ok := r.blursGroups(); ok {
@@ -326,6 +327,7 @@ func (r *Recipe) JSON(said Particulars) (json.RawMessage, error) {
 		ServerKeys    *ServerKeys  `json:"server_keys"`
 		Unit          Unit         `json:"unit"`
 		Labels        []string     `json:"labels,omitempty"`
+		Training      any          `json:"training,omitempty"`
 		Forecast      any          `json:"forecast,omitempty"`
 		Refused       string       `json:"refused,omitempty"`
 	}{
@@ -354,6 +356,9 @@ func (r *Recipe) JSON(said Particulars) (json.RawMessage, error) {
 			Reports uint64 `json:"reports"`
 			VectorForecast
 		}{r.usual(), f}
+	}
+	if t := r.Training; t != nil {
+		out.Training = map[string]string{"controller": t.Controller.String(), "terms": hex.EncodeToString(t.Terms[:])}
 	}
 	if r.Population != nil {
 		out.Population = struct {

@@ -30,6 +30,7 @@ import (
 //	labels       Label labels[], to the end of the extension; Label: opaque<1..2^8-1>
 //	views        struct { opaque round<1..2^8-1>; uint32 keep; View wider[]; }, to the end of the extension
 //	             View: struct { opaque name<1..2^8-1>; uint32 rounds; Rational parameter; }
+//	training     struct { opaque controller[32], terms[32]; }
 func (r *Recipe) addExtensions(b *cryptobyte.Builder) {
 	add := func(typ uint16, present bool, data cryptobyte.BuilderContinuation) {
 		if present {
@@ -79,6 +80,10 @@ func (r *Recipe) addExtensions(b *cryptobyte.Builder) {
 	})
 	add(extLabels, r.Labels != nil, func(b *cryptobyte.Builder) { addLabels(b, r.Labels) })
 	add(extViews, r.Views != nil, func(b *cryptobyte.Builder) { addViews(b, r.Views) })
+	add(extTraining, r.Training != nil, func(b *cryptobyte.Builder) {
+		b.AddBytes(r.Training.Controller[:])
+		b.AddBytes(r.Training.Terms[:])
+	})
 }
 
 func addTargeting(b *cryptobyte.Builder, t *Targeting) {
@@ -161,6 +166,8 @@ func (r *Recipe) readExtensions(d *decoder) {
 			r.Labels = readLabels(&data)
 		case extViews:
 			r.Views = readViews(&data)
+		case extTraining:
+			r.Training = readTraining(&data)
 		default:
 			d.err = &UnknownError{"extension", typ}
 			return

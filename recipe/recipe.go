@@ -74,6 +74,9 @@ type Recipe struct {
 	Labels []string
 	// Views are the wider granularities of the collection; nil for rounds alone.
 	Views *Views
+	// Training has devices report what a model of a training becomes on their data; nil
+	// has them answer from their data alone.
+	Training *Training
 }
 
 // A Claim is what the author says about privacy: one of [NoClaim] and [ApproxDP]. Nobody

@@ -114,6 +114,7 @@ func variants() map[string]*Recipe {
 		}
 		r.Noise = CorrelatedGaussian{Variance: Rational{Num: 400, Den: 1}, Series: correlated.Series{Strategy: s, Separation: 5, Rounds: 24}}
 	})
+	list["training"] = training()
 	with("bare description", func(r *Recipe) { r.Description = "" })
 	with("two lines", func(r *Recipe) { r.Description = "One.\nTwo: \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645." })
 	return list

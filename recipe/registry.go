@@ -88,6 +88,7 @@ const (
 	extVersion    = 16
 	extLabels     = 17
 	extViews      = 18
+	extTraining   = 19
 )
 
 // A Codepoint is one number of the recipe's wire format.
@@ -203,6 +204,7 @@ var codepoints = []Codepoint{
 	{"extension", extVersion, "wire-version", true},
 	{"extension", extLabels, "labels", true},
 	{"extension", extViews, "views", true},
+	{"extension", extTraining, "training", true},
 
 	{"reduction", uint16(FirstRecord), "first", true},
 	{"reduction", uint16(LastRecord), "last", true},

@@ -100,6 +100,7 @@ func (v *validator) all(r *Recipe) {
 	v.tokens(r)
 	v.labels(r)
 	v.views(r)
+	v.training(r)
 }
 
 type validator struct {

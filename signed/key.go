@@ -131,6 +131,18 @@ func verify(k PublicKey, signature [ed25519.SignatureSize]byte, domain string, m
 	return ed25519.Verify(k[:], input(domain, message), signature[:])
 }
 
+// Sign signs a message under a domain string, by the key itself and without an end, for
+// what names this key and no root: [PublicKey.Verifies] takes it.
+func (k *PrivateKey) Sign(domain string, message []byte) [ed25519.SignatureSize]byte {
+	return k.sign(domain, message)
+}
+
+// Verifies says whether a signature of the key's own is over a message under a domain
+// string.
+func (k PublicKey) Verifies(signature [ed25519.SignatureSize]byte, domain string, message []byte) bool {
+	return k.Validate() == nil && verify(k, signature, domain, message)
+}
+
 // input is what is signed: the domain string, a zero byte, which no domain string holds,
 // and the message.
 func input(domain string, message []byte) []byte {

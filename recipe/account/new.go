@@ -100,6 +100,8 @@ type Options struct {
 	// Views are none when nil. A view without a parameter has the noise of a round's own
 	// release, which is calibrated to what all views tell together.
 	Views *recipe.Views
+	// Training is none when nil.
+	Training *recipe.Training
 }
 
 // New makes a valid recipe, or says all that is wrong with it as [Recipe.Validate] does,
@@ -175,6 +177,7 @@ func newRecipe(o Options) (*recipe.Recipe, error) {
 		Log:           o.Log,
 		Labels:        o.Labels,
 		Views:         o.views(recipe.NoNoise{}),
+		Training:      o.Training,
 	}}
 	if r.ByAnswer() && r.Cover == nil {
 		r.Cover = &recipe.Cover{Rate: recipe.Rational{Num: 1, Den: 1}}
