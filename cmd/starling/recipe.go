@@ -153,6 +153,7 @@ FILE is recipe.starling by default and must not exist.` + "\n" + viewHelp + coin
 			coins := newCoinFlags(flags)
 			unit := newUnitFlags(flags)
 			views := newViewFlags(flags)
+			training := newTrainingFlags(flags)
 			keys := newKeyFlags(flags)
 			way := newPathFlags(flags)
 			return func(_ context.Context, e *env, args []string) error {
@@ -197,6 +198,9 @@ FILE is recipe.starling by default and must not exist.` + "\n" + viewHelp + coin
 				}
 				if err := views.set(&o); err != nil {
 					return usageOf("recipe new", err)
+				}
+				if err := training.set(&o); err != nil {
+					return usageUnless("recipe new", err)
 				}
 				if other, err := way.set(&o, keys); err != nil {
 					return usageUnless("recipe new", err)
