@@ -30,6 +30,7 @@ var floors = [][]string{
 	{"vdaf", "shuffle/cloak"}, // which recipes state and devices draw; who shuffles stands far above
 	{"dap", "shuffle/onion"},  // what devices ship and recipes fix of a shuffle; who shuffles stands far above
 	{"recipe", "internal/exchange", "internal/releases"},
+	{"fl/session"}, // what devices and controllers tell each other; who trains stands above
 	{"internal/logged", "internal/showing"},
 	{"aggregator"},
 	{"client", "collector", "shuffle", "fl"},
@@ -56,7 +57,7 @@ var stories = map[string][][]string{
 	},
 	"anonymity":                  {{"internal"}, {"ohttp", "arc", "voprf", "tlog"}, {"admission", "visit"}, {"relay", "gateway", "logserver", "witness", "issuer", "attester", "mint"}},
 	"anonymity/gateway/internal": {{"answer", "journal"}, {"forward"}},
-	"fl":                         {{"internal", "images", "model", "session", "outlook"}, {"simulator"}, {"train"}},
+	"fl":                         {{"internal", "images", "model", "optimizer", "session", "outlook"}, {"simulator", "round"}, {"train"}},
 	"shuffle":                    {{"cloak", "onion", "internal/derand"}, {"internal/order"}, {"internal/party"}, {"hop", "analyzer"}},
 	"vdaf/internal":              {{"kernel"}, {"field", "derand"}, {"flp", "xof"}},
 }

@@ -29,7 +29,9 @@
 //	fl                 images  model  simulator: rounds of a recipe without cryptography, with the
 //	                   running system's integers; train: a model learns in them, under accounting;
 //	                   outlook: what its rounds will be like, told before;
-//	                   session: a training, its models and their announcements, as bytes
+//	                   session: a training, its models and their announcements, as bytes;
+//	                   optimizer: what a server makes of a mean; round: the controller, who
+//	                   announces models and steps them
 //	shuffle            cloak: sums of messages that a shuffler mixes; onion: what a device
 //	                   seals for two hops and an analyzer, and what those sign; hop  analyzer:
 //	                   the parties; internal/party: what they have in common

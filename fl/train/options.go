@@ -7,6 +7,7 @@ import (
 	"github.com/starling-agg/starling/fl/images"
 	"github.com/starling-agg/starling/fl/model"
 	"github.com/starling-agg/starling/fl/simulator"
+	"github.com/starling-agg/starling/fl/optimizer"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 )
@@ -16,8 +17,8 @@ const (
 	Logistic    = "logistic"
 	Network     = "network"
 	Convolution = "convolution"
-	SGD         = "sgd"
-	Adam        = "adam"
+	SGD         = optimizer.SGD
+	Adam        = optimizer.Adam
 )
 
 // Options say what is trained, and under which guarantee. Fields that are zero take the

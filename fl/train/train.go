@@ -11,6 +11,7 @@ import (
 	"github.com/starling-agg/starling/fl/images"
 	"github.com/starling-agg/starling/fl/internal/stream"
 	"github.com/starling-agg/starling/fl/model"
+	"github.com/starling-agg/starling/fl/optimizer"
 	"github.com/starling-agg/starling/fl/simulator"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
@@ -24,7 +25,7 @@ type trainer struct {
 	norm      float64 // the recipe's bound, in units of the entries
 	unit      float64 // what the integers of a sum count, in the same
 	sim       *simulator.Simulator
-	optimizer optimizer
+	optimizer *optimizer.Optimizer
 	now       []float64 // parameters
 	mean      []float64 // of the last rounds' parameters
 	averaged  int       // how many are in mean
@@ -49,7 +50,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	t.now = t.model.Start(stream.New(o.Seed, "model", 0).Normal)
 	t.mean = append([]float64(nil), t.now...)
-	t.optimizer = o.newOptimizer(len(t.now))
+	t.optimizer = optimizer.New(optimizer.Config{Kind: o.Optimizer, Rate: o.Rate, Momentum: o.Momentum}, len(t.now))
 	if t.report, err = t.newReport(); err != nil {
 		return nil, err
 	}
@@ -99,7 +100,7 @@ func (t *trainer) round(ctx context.Context) error {
 	for i := range gradient {
 		gradient[i] /= float64(t.o.devices())
 	}
-	t.optimizer.step(t.now, gradient)
+	t.optimizer.Step(t.now, gradient)
 	if float64(t.report.Rounds) > float64(t.o.Rounds)*(1-t.o.Average) {
 		t.averaged++
 		for i, x := range t.now {

@@ -295,31 +295,6 @@ func TestRecipe(t *testing.T) {
 	}
 }
 
-// Both optimisers do what their papers say, on two steps by hand.
-func TestOptimizers(t *testing.T) {
-	near := func(got, want float64) bool { return math.Abs(got-want) < 1e-12 }
-	o := Options{Rate: 0.5, Momentum: 0.9}
-	p := []float64{1}
-	by := o.newOptimizer(1)
-	by.step(p, []float64{2})
-	by.step(p, []float64{-1})
-	if !near(p[0], 1-0.5*2-0.5*(0.9*2-1)) {
-		t.Error(p)
-	}
-	o.Optimizer = Adam
-	p = []float64{1}
-	by = o.newOptimizer(1)
-	by.step(p, []float64{2})
-	if math.Abs(p[0]-0.5) > 1e-8 { // the first step has the length of the rate
-		t.Error(p)
-	}
-	by.step(p, []float64{-1})
-	m, v := (0.9*0.2+0.1*-1)/(1-0.81), (0.999*0.004+0.001)/(1-0.998001)
-	if math.Abs(p[0]-(0.5-0.5*m/math.Sqrt(v))) > 1e-7 {
-		t.Errorf("%g, want %g", p[0], 0.5-0.5*m/math.Sqrt(v))
-	}
-}
-
 // Pictures and table have all of the curve.
 func TestFiles(t *testing.T) {
 	r := run(t, Options{Set: digits(t), Rounds: 2})
