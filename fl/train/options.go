@@ -6,8 +6,8 @@ import (
 
 	"github.com/starling-agg/starling/fl/images"
 	"github.com/starling-agg/starling/fl/model"
-	"github.com/starling-agg/starling/fl/simulator"
 	"github.com/starling-agg/starling/fl/optimizer"
+	"github.com/starling-agg/starling/fl/simulator"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 )

@@ -1,0 +1,184 @@
+package round
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"path"
+	"strconv"
+
+	"github.com/starling-agg/starling/fl/optimizer"
+	"github.com/starling-agg/starling/fl/session"
+	"github.com/starling-agg/starling/internal/disk"
+)
+
+// Directories of models and states, named by their SHA-256, and of sums, and the record.
+const (
+	modelsDir  = "models"
+	sumsDir    = "sums"
+	statesDir  = "states"
+	recordFile = "announced"
+)
+
+const (
+	stateMagic = "starling training state v1\n"
+	sumMagic   = "starling training sum v1\n"
+	// maxFile is the length of the longest of them: a state of three times the parameters.
+	maxFile = 1<<10 + 3*8*(session.MaxDimension+1)
+)
+
+// A model under training.
+type training struct {
+	clip       float64
+	parameters []float64
+	optimizer  optimizer.State
+}
+
+// append appends { magic; float64 clip; uint32 steps; float64 lists parameters<>, first<>,
+// second<> }, each list behind its length, uint32.
+func (t *training) append(b []byte) []byte {
+	b = append(b, stateMagic...)
+	b = binary.BigEndian.AppendUint64(b, math.Float64bits(t.clip))
+	b = binary.BigEndian.AppendUint32(b, t.optimizer.Steps)
+	for _, list := range [][]float64{t.parameters, t.optimizer.First, t.optimizer.Second} {
+		b = appendFloats(b, list)
+	}
+	return b
+}
+
+func appendFloats(b []byte, list []float64) []byte {
+	b = binary.BigEndian.AppendUint32(b, uint32(len(list)))
+	for _, x := range list {
+		b = binary.BigEndian.AppendUint64(b, math.Float64bits(x))
+	}
+	return b
+}
+
+var errShape = fmt.Errorf("%w: a file of another shape", ErrJournal)
+
+func readFloats(b []byte) (list []float64, rest []byte, err error) {
+	if len(b) < 4 {
+		return nil, nil, errShape
+	}
+	n := binary.BigEndian.Uint32(b)
+	if b = b[4:]; uint64(len(b)) < 8*uint64(n) {
+		return nil, nil, errShape
+	}
+	list = make([]float64, n)
+	for i := range list {
+		list[i] = math.Float64frombits(binary.BigEndian.Uint64(b[8*i:]))
+	}
+	return list, b[8*n:], nil
+}
+
+func readTraining(b []byte) (*training, error) {
+	if len(b) < len(stateMagic)+12 || string(b[:len(stateMagic)]) != stateMagic {
+		return nil, errShape
+	}
+	b = b[len(stateMagic):]
+	t := &training{clip: math.Float64frombits(binary.BigEndian.Uint64(b))}
+	t.optimizer.Steps = binary.BigEndian.Uint32(b[8:])
+	b = b[12:]
+	for _, list := range []*[]float64{&t.parameters, &t.optimizer.First, &t.optimizer.Second} {
+		var err error
+		if *list, b, err = readFloats(b); err != nil {
+			return nil, err
+		}
+	}
+	if len(b) > 0 {
+		return nil, errShape
+	}
+	return t, nil
+}
+
+func appendSum(values []float64) []byte { return appendFloats([]byte(sumMagic), values) }
+
+func readSum(b []byte) ([]float64, error) {
+	if len(b) < len(sumMagic) || string(b[:len(sumMagic)]) != sumMagic {
+		return nil, errShape
+	}
+	list, rest, err := readFloats(b[len(sumMagic):])
+	if err == nil && len(rest) > 0 {
+		err = errShape
+	}
+	return list, err
+}
+
+// keep writes a file that is named by its hash.
+func (c *Controller) keep(dir string, content []byte) (session.Hash, error) {
+	h := session.BlobHash(content)
+	if err := disk.WriteFile(c.o.FS, path.Join(dir, h.String()), content); err != nil {
+		return h, fmt.Errorf("round: %w", err)
+	}
+	return h, nil
+}
+
+// sumFile is the file of a round's sum, which has one for ever.
+func sumFile(index uint32) string { return path.Join(sumsDir, strconv.FormatUint(uint64(index), 10)) }
+
+// keepSum writes the sum of a round. It fails with a *[ContradictionError] where there is
+// another one, which was not in the journal yet.
+func (c *Controller) keepSum(r *record, content []byte) (session.Hash, error) {
+	h, name := session.BlobHash(content), sumFile(r.Index)
+	if old, err := disk.ReadFile(c.o.FS, name, maxFile); err == nil && session.BlobHash(old) != h {
+		return h, &ContradictionError{r.Round}
+	}
+	if err := disk.WriteFile(c.o.FS, name, content); err != nil {
+		return h, fmt.Errorf("round: %w", err)
+	}
+	return h, nil
+}
+
+// sumOf reads the sum of a round that was collected.
+func (c *Controller) sumOf(r *record) ([]float64, error) {
+	b, err := disk.ReadFile(c.o.FS, sumFile(r.Index), maxFile)
+	if err != nil {
+		return nil, fmt.Errorf("%w: sum of round %d: %w", ErrJournal, r.Round, err)
+	}
+	if session.BlobHash(b) != r.sum {
+		return nil, fmt.Errorf("%w: the sum of round %d is not the one that was collected", ErrJournal, r.Round)
+	}
+	return readSum(b)
+}
+
+// read reads such a file and holds it to its name.
+func (c *Controller) read(dir string, h session.Hash) ([]byte, error) {
+	b, err := disk.ReadFile(c.o.FS, path.Join(dir, h.String()), maxFile)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s of hash %v: %w", ErrJournal, dir, h, err)
+	}
+	if session.BlobHash(b) != h {
+		return nil, fmt.Errorf("%w: %s of hash %v has another content", ErrJournal, dir, h)
+	}
+	return b, nil
+}
+
+// sweep removes files that no round of the last ones, and no later state, names.
+func (c *Controller) sweep() error {
+	c.mu.Lock()
+	keep := map[string]bool{path.Join(statesDir, c.book.state.String()): true}
+	for i := max(0, min(c.book.stepped, len(c.book.rounds))-c.o.Keep); i < len(c.book.rounds); i++ {
+		r := &c.book.rounds[i]
+		keep[path.Join(modelsDir, r.Model.String())] = true
+		keep[sumFile(r.Index)] = true
+	}
+	c.mu.Unlock()
+	var errs []error
+	for _, dir := range []string{modelsDir, sumsDir, statesDir} {
+		var old []string
+		for f, err := range disk.Files(c.o.FS, dir) {
+			if err != nil {
+				errs = append(errs, err)
+				break
+			}
+			if !keep[f.Name] {
+				old = append(old, f.Name)
+			}
+		}
+		if len(old) > 0 {
+			errs = append(errs, disk.Remove(c.o.FS, old...))
+		}
+	}
+	return errors.Join(errs...)
+}
