@@ -53,3 +53,55 @@ func TestBundle(t *testing.T) {
 		t.Errorf("a relay of no log: %q", got)
 	}
 }
+
+// TestTraining: files of trainings are the same for everybody, and a relay has those that it
+// has, below its path.
+func TestTraining(t *testing.T) {
+	var asked []string
+	r := newRelay(t, Options{Path: "/below/", Limits: Limits{Rate: Rate{Requests: 6}}, Training: func(path string) []byte {
+		asked = append(asked, path)
+		if path == "r/models/m" {
+			return []byte("a model")
+		}
+		return nil
+	}})
+	ask := func(r *Relay, path string, change func(*http.Request)) *httptest.ResponseRecorder {
+		req := httptest.NewRequest("GET", path, nil)
+		if change != nil {
+			change(req)
+		}
+		w := httptest.NewRecorder()
+		r.ServeHTTP(w, req)
+		return w
+	}
+	for name, change := range map[string]func(*http.Request){
+		"plain":       nil,
+		"conditional": func(r *http.Request) { r.Header.Set("If-None-Match", "*") },
+		"a part":      func(r *http.Request) { r.Header.Set("Range", "bytes=0-1") },
+	} {
+		w := ask(r, "/below/training/r/models/m", change)
+		if w.Code != 200 || w.Body.String() != "a model" || w.Header().Get("Etag") != "" {
+			t.Errorf("%s: %d, %q, %v", name, w.Code, w.Body, w.Header())
+		}
+	}
+	if got := refusedAs(t, ask(r, "/below/training/r/models/n", nil)); got != door.Path {
+		t.Errorf("one that is not there: %q", got)
+	}
+	if len(asked) != 4 || asked[0] != "r/models/m" || asked[3] != "r/models/n" {
+		t.Errorf("%q", asked)
+	}
+	for _, path := range []string{"/below/training/r/models/m?device=7", "/training/r/models/m", "/below/training"} {
+		if got := refusedAs(t, ask(r, path, nil)); got != door.Path {
+			t.Errorf("%s: %q", path, got)
+		}
+	}
+	if s := r.Status(); s.Trainings != 3 || r.Outcome("training") != 3 || s.Forwarded != 0 || len(asked) != 4 {
+		t.Errorf("%+v, %q", s, asked)
+	}
+	for range 2 {
+		ask(r, "/below/training/r/models/m", nil)
+	}
+	if got := refusedAs(t, ask(r, "/below/training/r/models/m", nil)); got != door.Rate {
+		t.Errorf("past the limit of a sender: %q", got)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"path"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -88,6 +89,11 @@ type Options struct {
 	// everybody, so that the log sees no device. It is not verified: devices do that.
 	// Optional; it must be safe for concurrent use.
 	Bundle func() []byte
+	// Training is a file of the trainings that the relay has, nil where it has none of that
+	// path, which is below [trainingPath]. With it a GET of trainingPath and a path, below
+	// Path, answers with these bytes, the same for everybody, so that a controller sees no
+	// device. Optional; it must be safe for concurrent use.
+	Training func(path string) []byte
 	// SenderOf is the address, as host:port, that a request comes from; default the
 	// connection's. Behind a proxy it is what the proxy says of it.
 	SenderOf func(*http.Request) string
@@ -151,6 +157,7 @@ type Relay struct {
 	counts  map[door.Reason]*atomic.Uint64 // fixed after New
 	forward atomic.Uint64
 	bundles atomic.Uint64
+	models  atomic.Uint64
 
 	unplaced atomic.Uint64
 	silent   atomic.Bool // the last request that went there got no usable answer
@@ -178,6 +185,8 @@ type Status struct {
 	Forwarded uint64 `json:"forwarded"`
 	// Bundles of the transparency log were handed out.
 	Bundles uint64 `json:"bundles"`
+	// Trainings counts files of trainings that were handed out.
+	Trainings uint64 `json:"trainings"`
 	// Refused requests by reason; the gateway's refusals are among them.
 	Refused map[string]uint64 `json:"refused"`
 	// Unplaced requests came without an address that can be read. They share one limit:
@@ -187,7 +196,7 @@ type Status struct {
 
 // Status counts since the start.
 func (r *Relay) Status() *Status {
-	s := &Status{Forwarded: r.forward.Load(), Bundles: r.bundles.Load(), Refused: make(map[string]uint64), Unplaced: r.unplaced.Load()}
+	s := &Status{Forwarded: r.forward.Load(), Bundles: r.bundles.Load(), Trainings: r.models.Load(), Refused: make(map[string]uint64), Unplaced: r.unplaced.Load()}
 	for reason, n := range r.counts {
 		if n := n.Load(); n > 0 {
 			s.Refused[string(reason)] = n
@@ -208,17 +217,22 @@ func (r *Relay) Trouble() error {
 func Busy(w http.ResponseWriter, _ *http.Request) { door.Refuse(w, door.Rate) }
 
 // Outcomes are the words that requests are counted under: a reason of their refusal, the
-// gateway's too, that they were forwarded, or that the log's bundle was handed out.
-func Outcomes() []string { return append(door.Labels(), forwarded, bundled) }
+// gateway's too, that they were forwarded, or that the log's bundle or a file of a training
+// was handed out.
+func Outcomes() []string { return append(door.Labels(), forwarded, bundled, trained) }
 
 const (
 	// forwarded is a request that the gateway answered, whatever it answered.
 	forwarded = "forwarded"
 	bundled   = "bundle"
+	trained   = "training"
 )
 
 // bundlePath is where the transparency log's bundle is, below [Options.Path].
 const bundlePath = "bundle"
+
+// trainingPath is where files of trainings are, below [Options.Path].
+const trainingPath = "training"
 
 // Outcome counts the requests of one of the [Outcomes] since the start.
 func (r *Relay) Outcome(word string) uint64 {
@@ -227,6 +241,8 @@ func (r *Relay) Outcome(word string) uint64 {
 		return r.forward.Load()
 	case bundled:
 		return r.bundles.Load()
+	case trained:
+		return r.models.Load()
 	}
 	return r.counts[door.Reason(word)].Load()
 }
@@ -263,8 +279,11 @@ func (r *Relay) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 func (r *Relay) serve(w http.ResponseWriter, req *http.Request) (answer []byte, media string, err error) {
 	// Conditions and ranges in the request are ignored: they would say what a device has.
-	bundle := r.o.Bundle != nil && req.Method == http.MethodGet && req.URL.Path == path.Join(r.o.Path, bundlePath) && req.URL.RawQuery == ""
-	if !bundle {
+	plain := req.Method == http.MethodGet && req.URL.RawQuery == ""
+	bundle := plain && r.o.Bundle != nil && req.URL.Path == path.Join(r.o.Path, bundlePath)
+	file, training := strings.CutPrefix(req.URL.Path, path.Join(r.o.Path, trainingPath)+"/")
+	training = training && plain && r.o.Training != nil
+	if !bundle && !training {
 		if err := door.Check(req, r.o.Path, requestMedia); err != nil {
 			return nil, "", err
 		}
@@ -288,6 +307,13 @@ func (r *Relay) serve(w http.ResponseWriter, req *http.Request) (answer []byte, 
 			return nil, "", &door.Error{Reason: door.Unreachable}
 		}
 		r.bundles.Add(1)
+		return answer, bundleMedia, nil
+	}
+	if training {
+		if answer = r.o.Training(file); answer == nil {
+			return nil, "", &door.Error{Reason: door.Path}
+		}
+		r.models.Add(1)
 		return answer, bundleMedia, nil
 	}
 	// The whole body first: the gateway never waits for a slow device, nor sees the
