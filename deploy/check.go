@@ -183,6 +183,8 @@ func configurationOf(role Role) configuration {
 		return &Hop{}
 	case AnalyzerRole:
 		return &Analyzer{}
+	case ControllerRole:
+		return &Controller{}
 	}
 	return &Gateway{}
 }

@@ -119,7 +119,7 @@ func TestConfigurationPage(t *testing.T) {
 	}{
 		{"leader.toml and helper.toml", Aggregator{}}, {"collector.toml", Collector{}}, {"relay.toml", Relay{}}, {"gateway.toml", Gateway{}},
 		{"log.toml", TransparencyLog{}}, {"witness.toml", Witness{}}, {"attester.toml", Attester{}},
-		{"hop.toml", Hop{}}, {"analyzer.toml", Analyzer{}},
+		{"hop.toml", Hop{}}, {"analyzer.toml", Analyzer{}}, {"controller.toml", Controller{}}, {"training.toml", Training{}},
 	} {
 		fmt.Fprintf(&b, "\n## %s\n\n| key | what it says |\n|---|---|\n", file.title)
 		n += keys(t, &b, all, reflect.TypeOf(file.of), "")

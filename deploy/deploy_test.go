@@ -120,7 +120,7 @@ func TestCreate(t *testing.T) {
 }
 
 // edit replaces text in a file of a deployment.
-func edit(t *testing.T, path, old, new string) {
+func edit(t testing.TB, path, old, new string) {
 	t.Helper()
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -21,12 +21,12 @@ import (
 // OuterRoles are those that [Init] makes and nobody joins: what others have to know of such a
 // party is public, in a recipe, an anchors file or a policy, and it keeps no secrets with anybody
 // but the tokens by which a hop is known to the next party.
-var OuterRoles = []Role{AttesterRole, LogRole, WitnessRole, HopRole, AnalyzerRole}
+var OuterRoles = []Role{AttesterRole, LogRole, WitnessRole, HopRole, AnalyzerRole, ControllerRole}
 
 // outerOnline is for how long the online key of a new attester signs, in days.
 const outerOnline = 90
 
-// outer makes an attester, a transparency log, a witness, a hop or an analyzer.
+// outer makes an attester, a transparency log, a witness, a hop, an analyzer or a controller.
 func (h *home) outer(o InitOptions, w *newFiles, made *Made) error {
 	if len(o.Join) > 0 {
 		return fmt.Errorf("%w: nobody invites the %s", ErrStranger, o.Role)
@@ -69,6 +69,11 @@ func (h *home) outer(o InitOptions, w *newFiles, made *Made) error {
 		err = w.signer(string(o.Role), o, at, made)
 	case LogRole:
 		err = w.log(at, made)
+	case ControllerRole:
+		key := signed.Generate()
+		w.secret("controller.key", key.Marshal())
+		w.add(TermsFile, 0o644, []byte(termsInitText))
+		made.Public = []string{key.Public().String()}
 	default:
 		err = w.witness(o, at, &f, made)
 	}
@@ -167,6 +172,8 @@ func (h *home) outerApart(made Role) error {
 		return fmt.Errorf("%w: in %s the attester, which knows devices, would be beside a party that has what they send", ErrApart, h.dir)
 	case h.own[RelayRole] && (there(HopRole) || there(AnalyzerRole)):
 		return fmt.Errorf("%w: in %s a relay, which sees who sends, would be beside a party that has what they send", ErrApart, h.dir)
+	case h.own[RelayRole] && there(ControllerRole):
+		return fmt.Errorf("%w: in %s the controller, which says what models are, would be beside the relay, which sees who fetches one", ErrApart, h.dir)
 	case there(WitnessRole) && there(LogRole):
 		return fmt.Errorf("%w: in %s a witness would watch its own owner's log", ErrApart, h.dir)
 	}
@@ -225,3 +232,37 @@ data = "analyzer" # in no backup: what is put back may have keys that were destr
 key = "secrets/analyzer.online"
 delegation = "secrets/analyzer.online.delegation" # by secrets/analyzer.root, which belongs offline
 ` + listenersText
+
+const controllerInitText = headText + `data = "controller"
+# What must not go back when data does, to a backup say: best on another disk, and in no backup.
+record = "controller.record"
+key = "secrets/controller.key" # whose public half the recipe names: starling recipe new --controller KEY --terms training.toml
+terms = "training.toml"
+collector = "collector.toml" # who asks for the sums of this recipe's rounds; nobody else may
+# How many devices are expected to report in a round, where the recipe does not say that:
+# cohort = 1000
+# Relays that hand the training out are asked before each announcement, so that a journal that was put back is found out:
+# published = ["https://relay.example/"]
+# A training process of this machine begins rounds and reads aggregates here; docs/learning.md
+# control = "controller/control.sock"
+
+[optimizer]
+kind = "sgd" # or "adam"
+rate = 0.5
+momentum = 0.9
+` + listenersText
+
+// termsInitText is a terms file to begin with: softmax regression on the digits.
+const termsInitText = `# What devices must know of a training. The recipe has the hash of this: a change is another recipe.
+algorithm = "fedsgd" # or "fedavg", with local_steps and local_rate
+clip = 0.3           # updates are scaled down to this norm
+rounds = 40          # at most; no more than the recipe's --rounds
+
+# The norm moves to where half of the updates are no longer; devices then report one number more:
+# [adaptive]
+# quantile = 0.5
+
+[[tensor]]
+name = "weights"
+shape = [10, 65]
+`

@@ -3,14 +3,17 @@ package deploy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/starling-agg/starling/anonymity/relay"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/endpoint"
 	"github.com/starling-agg/starling/internal/service"
+	"github.com/starling-agg/starling/recipe"
 )
 
 // A Relay is the configuration of a relay process: relay.toml.
@@ -38,10 +41,25 @@ type Relay struct {
 	// TransparencyLogEvery is how often the relay fetches the bundle, whoever asks for it.
 	// Default "1m".
 	TransparencyLogEvery service.Duration `toml:"transparency_log_every"`
+	// Trainings are those whose models devices fetch from this relay, below training/ and
+	// Path, so that the controllers see none of them. Optional.
+	Trainings []RelayTraining `toml:"trainings"`
 	// Limits left out or zero take their defaults.
 	Limits RelayLimits `toml:"limits"`
 	// Log says how much is written to stderr. Default "info".
 	Log Log `toml:"log"`
+}
+
+// A RelayTraining is one training that a relay hands out.
+type RelayTraining struct {
+	// Controller is the URL of its controller. Required; https unless it stays on this
+	// machine.
+	Controller string `toml:"controller"`
+	// Recipe is the recipe's id, in hexadecimal digits. Required.
+	Recipe string `toml:"recipe"`
+	// Every is how often the relay asks for the newest announcement, whoever asks for it.
+	// Default "1s".
+	Every service.Duration `toml:"every"`
 }
 
 // RelayLimits are the ones of relay.Limits, as a file has them.
@@ -98,6 +116,14 @@ func (c *Relay) Validate() error {
 	f.If(c.TransparencyLogEvery < 0 || c.TransparencyLogEvery != 0 && c.TransparencyLog == "", "transparency_log_every: negative, or without transparency_log")
 	if c.TransparencyLog != "" {
 		f.Add("transparency_log: ", endpoint.CheckPeer(c.TransparencyLog))
+	}
+	for i, t := range c.Trainings {
+		at := fmt.Sprintf("trainings[%d].", i)
+		f.Add(at+"controller: ", endpoint.CheckPeer(t.Controller))
+		_, err := recipe.ParseID(t.Recipe)
+		f.Add(at+"recipe: ", err)
+		f.If(t.Every < 0, "%severy: negative", at)
+		f.If(slices.ContainsFunc(c.Trainings[:i], func(x RelayTraining) bool { return x.Recipe == t.Recipe }), "%srecipe: it stands twice", at)
 	}
 	f.If(c.Public.Proxied() && c.Public.ForwardedHeader == "" && c.Limits.RequestsPerMinute > 0,
 		"limits.requests_per_minute: behind a proxy all requests come from its address; name its public.forwarded_header")
@@ -177,6 +203,10 @@ func (c *Relay) Parts(log *slog.Logger, open Listeners) ([]service.Part, error) 
 	if mirror != nil {
 		o.Bundle = mirror.bundle
 	}
+	trained := newTrainingMirrors(c.Trainings, log)
+	if len(trained) > 0 {
+		o.Training = trained.file
+	}
 	r, err := relay.New(o)
 	if err != nil {
 		return nil, err
@@ -188,12 +218,12 @@ func (c *Relay) Parts(log *slog.Logger, open Listeners) ([]service.Part, error) 
 	connections := metrics.Connections("public")
 	ready := func() service.Readiness {
 		now := service.Ready(false)
-		now.Release.Because(service.ReasonPeer, errors.Join(r.Trouble(), mirror.trouble()))
+		now.Release.Because(service.ReasonPeer, errors.Join(r.Trouble(), mirror.trouble(), trained.trouble()))
 		now.Take.Because(service.ReasonConnections, connections.Full())
 		return now
 	}
 	metrics.ReadinessGauge(ready, "take", "release")
-	metrics.Counts("starling_relay_requests_total", "Requests by what became of them: a reason of their refusal, the gateway's too, that they were forwarded, or that the log's bundle was handed out.",
+	metrics.Counts("starling_relay_requests_total", "Requests by what became of them: a reason of their refusal, the gateway's too, that they were forwarded, or that the log's bundle or a file of a training was handed out.",
 		service.Label{Name: "outcome", Values: relay.Outcomes(), Only: true}, func(word string) float64 { return float64(r.Outcome(word)) })
 	parts := []service.Part{
 		service.Local{
@@ -209,6 +239,9 @@ func (c *Relay) Parts(log *slog.Logger, open Listeners) ([]service.Part, error) 
 	}
 	if mirror != nil {
 		parts = append([]service.Part{{Name: "relay mirror of the log", Run: mirror.run}}, parts...)
+	}
+	for _, m := range trained {
+		parts = append([]service.Part{{Name: "relay mirror of a training", Run: m.run}}, parts...)
 	}
 	return parts, nil
 }

@@ -22,6 +22,8 @@ const (
 	AttesterRole  Role = "attester"
 	HopRole       Role = "hop"
 	AnalyzerRole  Role = "analyzer"
+
+	ControllerRole Role = "controller"
 )
 
 // Roles are those that invite each other into a deployment, in the order in which a
@@ -29,9 +31,9 @@ const (
 var Roles = []Role{RelayRole, GatewayRole, LeaderRole, HelperRole, CollectorRole}
 
 // AllRoles are those that have a configuration file: a log and its witnesses are invited by
-// nobody, and serve more than one deployment; an attester, hops and an analyzer are named by
-// recipes.
-var AllRoles = append(slices.Clone(Roles), LogRole, WitnessRole, AttesterRole, HopRole, AnalyzerRole)
+// nobody, and serve more than one deployment; an attester, hops, an analyzer and a controller
+// are named by recipes.
+var AllRoles = append(slices.Clone(Roles), LogRole, WitnessRole, AttesterRole, HopRole, AnalyzerRole, ControllerRole)
 
 // A RoleError is the configuration of one party given to another.
 type RoleError struct {

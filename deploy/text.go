@@ -60,16 +60,17 @@ func (s settings) Retire() string {
 
 // parties say what each party does, in the words of its configuration.
 var parties = map[Role]struct{ does, comers string }{
-	LeaderRole:    {"Clients upload to it, the collector asks it; it verifies with the helper.", "clients, helper and collector"},
-	HelperRole:    {"It verifies with the leader and holds the other half of every sum.", "clients and leader"},
-	CollectorRole: {"It asks the leader, and alone can open what leader and helper release.", ""},
-	RelayRole:     {"It sees who sends and not what. It must not be run by the owner of any other party.", "devices"},
-	GatewayRole:   {"It sees what is sent and not by whom, and passes it on to the leader.", "the relay"},
-	AttesterRole:  {"It knows devices, has each given credentials once in an epoch, and sees nothing that they send.", "devices"},
-	LogRole:       {"Recipes, keys and counts of devices stand in it, for everybody to see alike.", "everybody"},
-	HopRole:       {"It mixes the messages of a round and hands them on; it reads none. Hops and analyzer must be of three owners.", "devices or their gateway, or the hop before"},
-	AnalyzerRole:  {"It reads every message of a round, and makes the result of them.", "the second hop or devices, and collectors"},
-	WitnessRole:   {"It signs what it sees of a log if that continues what it saw. Anybody can be one.", "the logs"},
+	LeaderRole:     {"Clients upload to it, the collector asks it; it verifies with the helper.", "clients, helper and collector"},
+	HelperRole:     {"It verifies with the leader and holds the other half of every sum.", "clients and leader"},
+	CollectorRole:  {"It asks the leader, and alone can open what leader and helper release.", ""},
+	RelayRole:      {"It sees who sends and not what. It must not be run by the owner of any other party.", "devices"},
+	GatewayRole:    {"It sees what is sent and not by whom, and passes it on to the leader.", "the relay"},
+	AttesterRole:   {"It knows devices, has each given credentials once in an epoch, and sees nothing that they send.", "devices"},
+	LogRole:        {"Recipes, keys and counts of devices stand in it, for everybody to see alike.", "everybody"},
+	HopRole:        {"It mixes the messages of a round and hands them on; it reads none. Hops and analyzer must be of three owners.", "devices or their gateway, or the hop before"},
+	AnalyzerRole:   {"It reads every message of a round, and makes the result of them.", "the second hop or devices, and collectors"},
+	ControllerRole: {"It announces the models of a training, has rounds collected and steps the model; it sees no report.", "relays, or devices where there is none"},
+	WitnessRole:    {"It signs what it sees of a log if that continues what it saw. Anybody can be one.", "the logs"},
 }
 
 const headText = `# The {{.Role}}{{with .Owner}} of {{.}}{{end}}: starling {{.Command}} {{.Role}}.toml
@@ -168,7 +169,7 @@ recipe = "{{.Recipe}}"
 var configTexts = map[Role]string{
 	LeaderRole: aggregatorText, HelperRole: aggregatorText, CollectorRole: collectorText, RelayRole: relayText, GatewayRole: gatewayText,
 	AttesterRole: attesterInitText, LogRole: logInitText, WitnessRole: witnessInitText,
-	HopRole: hopInitText, AnalyzerRole: analyzerInitText,
+	HopRole: hopInitText, AnalyzerRole: analyzerInitText, ControllerRole: controllerInitText,
 }
 
 // config adds the configuration of a party, and returns its name.

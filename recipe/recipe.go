@@ -155,6 +155,12 @@ func (id ID) String() string { return hex.EncodeToString(id[:]) }
 // MarshalText is the hexadecimal form.
 func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
+// UnmarshalText reads the hexadecimal form.
+func (id *ID) UnmarshalText(b []byte) (err error) {
+	*id, err = ParseID(string(b))
+	return err
+}
+
 // ParseID reads the form that [ID.String] writes.
 func ParseID(s string) (ID, error) {
 	var id ID

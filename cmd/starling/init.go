@@ -35,8 +35,9 @@ invitations/ROLE.invitation, which is public: send it to the owners of the other
 With --join it takes the invitation of another party, whose owner reads the fingerprint to you first, on the phone say: --fingerprint.
 With a ROLE the new party's invitation answers those that are joined. Parties in one DIR are of one owner and know each other.
 
-ROLE may also be attester, log, witness, hop or analyzer, which nobody joins: what others have to know of them is public, and init prints
-it. An attester's, a hop's and an analyzer's root key goes into recipes and anchors files, a log's and a witness's key into policies.
+ROLE may also be attester, log, witness, hop, analyzer or controller, which nobody joins: what others have to know of them is public, and
+init prints it. An attester's, a hop's and an analyzer's root key goes into recipes and anchors files, a controller's key into recipes, a
+log's and a witness's key into policies.
 --log names the log that a witness follows, --number says which hop of the two it is. Hops and analyzer are of three owners.
 
 When both have joined each other's, tokens and verification keys of every task follow from the two keys; nothing secret is ever sent.
@@ -226,6 +227,10 @@ func writeOuter(e *env, o deploy.InitOptions, made *deploy.Made) error {
 			made.Anchor, flag, made.Public[0])
 		fmt.Fprintf(&b, "Take %s offline. Tokens: %s.\n", filepath.Join(o.Dir, "secrets", string(o.Role)+".root"), from)
 		fmt.Fprintf(&b, "With the recipe in place: %s\n", serve)
+	case deploy.ControllerRole:
+		fmt.Fprintf(&b, "\nThe key is for recipes, with the terms in %s: starling recipe new --controller %s --terms %s ...\n",
+			filepath.Join(o.Dir, deploy.TermsFile), made.Public[0], filepath.Join(o.Dir, deploy.TermsFile))
+		fmt.Fprintf(&b, "With the recipe and %s in place: %s\n", filepath.Join(o.Dir, deploy.CollectorFile), serve)
 	case deploy.LogRole:
 		fmt.Fprintf(&b, "\nEach witness's owner makes one: starling init witness --owner NAME --url URL --log '%s' DIR\n", made.Public[0])
 		fmt.Fprintf(&b, "Their keys go into %s, which devices have too: none takes a log that nobody watches. The anchors of who may have something logged go to %s.\n",

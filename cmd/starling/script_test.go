@@ -156,6 +156,12 @@ func localAddress(path string) (service.Address, error) {
 			return "", err
 		}
 		return c.Local.Address, nil
+	case deploy.ControllerRole:
+		c, err := deploy.LoadController(path)
+		if err != nil {
+			return "", err
+		}
+		return c.Local.Address, nil
 	case deploy.AnalyzerRole:
 		c, err := deploy.LoadAnalyzer(path)
 		if err != nil {

@@ -17,8 +17,8 @@ import (
 func serveCommand() *command {
 	return &command{
 		name:  "serve",
-		short: "Run a leader, a helper, a relay, a gateway, a transparency log, a witness, a hop or an analyzer until SIGTERM",
-		sub:   []*command{serveRole(dap.RoleLeader), serveRole(dap.RoleHelper), serveRelay(), serveGateway(), serveLog(), serveWitness(), serveAttester(), serveHop(), serveAnalyzer()},
+		short: "Run a leader, a helper, a relay, a gateway, a transparency log, a witness, a hop, an analyzer or a controller until SIGTERM",
+		sub:   []*command{serveRole(dap.RoleLeader), serveRole(dap.RoleHelper), serveRelay(), serveGateway(), serveLog(), serveWitness(), serveAttester(), serveHop(), serveAnalyzer(), serveController()},
 	}
 }
 
@@ -90,6 +90,20 @@ logs = ["KEY"]                     # the logs that are followed, as their polici
 address = "127.0.0.1:8004"         # where logs come
 [local]
 address = "127.0.0.1:9004"         # for the operator: /readyz /statusz /metrics`
+
+	controllerExample = `role = "controller"
+data = "controller"                # directory of the journal and of models
+key = "controller.key"             # starling key root --out controller.key
+terms = "training.toml"            # layout of the model, clipping, rounds; docs/learning.md
+collector = "collector.toml"       # who asks for the rounds of the recipe
+cohort = 1000                      # how many devices report in a round
+[optimizer]
+rate = 0.5
+momentum = 0.9
+[public]
+address = "127.0.0.1:8005"         # where relays come, or devices where there is none
+[local]
+address = "127.0.0.1:9005"         # for the operator: /readyz /statusz /metrics`
 )
 
 func serveRelay() *command {
@@ -152,6 +166,20 @@ func serveWitness() *command {
 			check: config.Check, holds: "it follows " + counted(len(config.Logs), "log", "logs"), level: config.Log.Level,
 			fields: map[string]any{"logs": len(config.Logs)},
 			parts:  func(log *slog.Logger) ([]service.Part, error) { return config.Parts(log, deploy.Listeners{}), nil },
+		}, nil
+	})
+}
+
+func serveController() *command {
+	const what = "announces which model each round of a training is for, has rounds collected and steps the model; it sees no report"
+	return serveParty("controller", what, controllerExample, func(path string) (*server, error) {
+		config, err := deploy.LoadController(path)
+		if err != nil {
+			return nil, err
+		}
+		return &server{
+			check: config.Check, holds: "one training", level: config.Log.Level,
+			parts: func(log *slog.Logger) ([]service.Part, error) { return config.Parts(log, deploy.Listeners{}), nil },
 		}, nil
 	})
 }

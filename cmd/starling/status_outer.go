@@ -72,6 +72,12 @@ func loadOuter(command string, args []string) (all []outer, rest []string, err e
 				return nil, nil, ofInput(err, "starling serve analyzer --help shows a configuration to begin with")
 			}
 			o = outerAnalyzer(path, c)
+		case deploy.ControllerRole:
+			c, err := deploy.LoadController(path)
+			if err != nil {
+				return nil, nil, ofInput(err, "starling serve controller --help shows a configuration to begin with")
+			}
+			o = outerController(path, c)
 		case deploy.CollectorRole:
 			c, err := deploy.LoadCollector(path)
 			if err != nil {

@@ -57,6 +57,7 @@ type Controller struct {
 	bytes   []byte // of the session
 	journal *disk.Log
 	begin   chan beginning
+	done    chan struct{} // closed when Run has returned
 
 	// writing is held while an event becomes durable and true, so that the journal has the
 	// order in which things happened. mu may be taken under it.
@@ -84,7 +85,7 @@ func Open(o Options) (*Controller, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	c := &Controller{o: o, begin: make(chan beginning)}
+	c := &Controller{o: o, begin: make(chan beginning), done: make(chan struct{})}
 	var err error
 	if c.bytes, err = o.Session.Append(nil); err != nil {
 		return nil, err
@@ -231,8 +232,10 @@ func (c *Controller) training() (*training, error) {
 // Run begins rounds, has them collected and steps the model, until all rounds are stepped
 // or the recipe's time is over: nil. Else it returns with the context's error, with
 // *[PutBackError], *[ContradictionError] or *[DivergedError], with what wraps [ErrJournal],
-// or with an error of the disk; opened again, a controller goes on where it was.
+// or with an error of the disk; opened again, a controller goes on where it was. It runs
+// once.
 func (c *Controller) Run(ctx context.Context) error {
+	defer close(c.done)
 	if err := c.again(ctx); err != nil {
 		return err
 	}
@@ -296,6 +299,8 @@ func (c *Controller) Begin(ctx context.Context, parameters []float32) (uint32, e
 	b := beginning{parameters, make(chan begun, 1)}
 	select {
 	case c.begin <- b:
+	case <-c.done:
+		return 0, ErrEnded
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/starling-agg/starling/dap"
@@ -119,6 +120,9 @@ func (o *Options) Validate() error {
 	if err := o.Optimizer.Validate(); err != nil {
 		return err
 	}
+	if most := covered(o.Recipe); uint64(o.Session.Terms.Rounds) > most {
+		return fmt.Errorf("round: the training has %d rounds, and the guarantee covers %d: devices would take part no more", o.Session.Terms.Rounds, most)
+	}
 	o.Batch = max(1, o.Batch)
 	o.Ahead = max(o.Ahead, o.Batch)
 	if o.Late == 0 {
@@ -140,6 +144,17 @@ func (o *Options) Validate() error {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return nil
+}
+
+// covered is how many rounds, or slots, a recipe's guarantee is about.
+func covered(r *recipe.Recipe) uint64 {
+	if c, ok := r.Correlated(); ok {
+		return c.Series.Rounds
+	}
+	if _, ok := r.Claim.(recipe.ApproxDP); !ok {
+		return math.MaxUint64
+	}
+	return uint64(r.DecisionRounds()) * uint64(r.Slots())
 }
 
 // length is that of a round.

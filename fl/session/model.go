@@ -44,9 +44,7 @@ func (m *Model) header(c *wire.Coder) {
 	c.Uint32(&n, "dimension")
 	c.Check(n >= 1 && n <= MaxDimension && len(m.Parameters) <= MaxDimension, "dimension is out of bounds")
 	if !c.Writing() {
-		if c.Check(len(c.Bytes()) == 4*int(n), "parameters have another length"); c.Err() == nil {
-			m.Parameters = make([]float32, n)
-		}
+		c.Check(len(c.Bytes()) == 4*int(n), "parameters have another length")
 	}
 }
 
@@ -58,13 +56,11 @@ func (m *Model) Append(dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	for i, x := range m.Parameters {
-		bits := math.Float32bits(x)
-		if notFinite(bits) {
+		if notFinite(math.Float32bits(x)) {
 			return dst, fmt.Errorf("%w: parameter %d is %v", ErrModel, i, x)
 		}
-		b = binary.LittleEndian.AppendUint32(b, bits)
 	}
-	return b, nil
+	return AppendFloats(b, m.Parameters), nil
 }
 
 // notFinite says whether a binary32 is an infinity or no number.
@@ -77,15 +73,37 @@ func ReadModel(b []byte) (*Model, error) {
 	if m.header(&c); c.Err() != nil {
 		return nil, c.Err()
 	}
-	for i, rest := 0, c.Bytes(); i < len(m.Parameters); i++ {
-		bits := binary.LittleEndian.Uint32(rest[4*i:])
-		if notFinite(bits) {
-			return nil, fmt.Errorf("%w: parameter %d is not finite", ErrModel, i)
-		}
-		m.Parameters[i] = math.Float32frombits(bits)
+	var err error
+	if m.Parameters, err = ReadFloats(c.Bytes()); err != nil {
+		return nil, err
 	}
 	return m, nil
 }
 
 // BlobHash names a blob.
 func BlobHash(blob []byte) Hash { return sha256.Sum256(blob) }
+
+// AppendFloats appends numbers as parameters of a model are written.
+func AppendFloats(dst []byte, list []float32) []byte {
+	for _, x := range list {
+		dst = binary.LittleEndian.AppendUint32(dst, math.Float32bits(x))
+	}
+	return dst
+}
+
+// ReadFloats reads numbers as parameters of a model are written, all of b. It fails with
+// what wraps [ErrModel] where they are not finite, or b ends in one.
+func ReadFloats(b []byte) ([]float32, error) {
+	if len(b)%4 != 0 {
+		return nil, fmt.Errorf("%w: %d bytes are no numbers of four", ErrModel, len(b))
+	}
+	list := make([]float32, len(b)/4)
+	for i := range list {
+		bits := binary.LittleEndian.Uint32(b[4*i:])
+		if notFinite(bits) {
+			return nil, fmt.Errorf("%w: number %d is not finite", ErrModel, i)
+		}
+		list[i] = math.Float32frombits(bits)
+	}
+	return list, nil
+}

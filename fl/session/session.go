@@ -21,6 +21,12 @@ func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 // MarshalText is the hexadecimal form.
 func (h Hash) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
 
+// UnmarshalText reads the hexadecimal form.
+func (h *Hash) UnmarshalText(b []byte) (err error) {
+	*h, err = ParseHash(string(b))
+	return err
+}
+
 // ParseHash reads the form that [Hash.String] writes.
 func ParseHash(s string) (h Hash, err error) {
 	b, err := hex.DecodeString(s)
