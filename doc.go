@@ -25,6 +25,7 @@
 //	                   client/sender: answers sent for one person or many;
 //	                   client/logbook: what a device takes from the transparency log;
 //	                   client/credentials: visits to the attester, and what came of them;
+//	                   client/training: a device's way to the models of a training;
 //	                   clienttest  collectortest
 //	fl                 images  model  simulator: rounds of a recipe without cryptography, with the
 //	                   running system's integers; train: a model learns in them, under accounting;

@@ -83,6 +83,9 @@ func keys(t *testing.T, b *strings.Builder, all map[string]string, at reflect.Ty
 		fmt.Fprintf(b, "| `%s` | %s |\n", prefix+key, spoken(text, at))
 		n++
 		inside := f.Type
+		if inside.Kind() == reflect.Pointer {
+			inside = inside.Elem()
+		}
 		if inside.Kind() == reflect.Slice {
 			inside, key = inside.Elem(), key+"[]"
 		}

@@ -98,8 +98,8 @@ func (c *Controller) Parts(log *slog.Logger, open Listeners) []service.Part {
 	return parts
 }
 
-// work runs the controller. What ends it for good leaves the listeners up, which say so and
-// go on handing out what was announced: who restarts it meets the same.
+// work runs the controller. After an error that ends it for good the listeners stay, which
+// say so and go on handing out what was announced: a restart would meet the same.
 func (c *Controller) work(ctx context.Context, log *slog.Logger, ready func(), running *atomic.Pointer[runningController]) error {
 	t, err := c.Read()
 	if err != nil {

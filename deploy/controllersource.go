@@ -110,7 +110,7 @@ func (s *roundSource) GiveUp(ctx context.Context, batch dap.Interval) (bool, err
 	return s.session.Withdraw(ctx)
 }
 
-// sumOf is the sum of the vectors that were reported. What a projection shortened is
+// sumOf is the sum of the vectors that were reported. Where a projection shortens them it is
 // estimated about all devices, and scaled back to those that reported.
 func sumOf(r *recipe.Recipe, result *collector.Result) *round.Sum {
 	s := &round.Sum{Reports: result.ReportCount}

@@ -20,9 +20,10 @@ type Tensor struct {
 type Training struct {
 	// Algorithm is "fedsgd" or "fedavg". Default "fedsgd".
 	Algorithm string `toml:"algorithm"`
-	// LocalSteps and LocalRate are those of fedavg.
-	LocalSteps uint32  `toml:"local_steps"`
-	LocalRate  float64 `toml:"local_rate"`
+	// LocalSteps are how many steps of its own a device takes, of fedavg.
+	LocalSteps uint32 `toml:"local_steps"`
+	// LocalRate is the learning rate of these.
+	LocalRate float64 `toml:"local_rate"`
 	// Clip is the norm to which devices scale longer updates down. Required.
 	Clip float64 `toml:"clip"`
 	// Adaptive moves it. Optional.

@@ -137,8 +137,8 @@ func (m *trainingMirror) turn(ctx context.Context) error {
 	return nil
 }
 
-// run asks until ctx ends. What fails is tried again: an announcement that contradicts the
-// one before is handed to nobody, and said.
+// run asks until ctx ends, after failures too. An announcement that contradicts the one
+// before is handed to nobody, and logged with it.
 func (m *trainingMirror) run(ctx context.Context, ready func()) error {
 	ready()
 	for {

@@ -100,8 +100,8 @@ func (f *Follower) Newest(ctx context.Context) (*session.Announcement, error) {
 	return a, nil
 }
 
-// Seen is the newest announcement that was seen; nil for none. Who keeps it, and follows from
-// it on, finds out a controller that tells another story later.
+// Seen is the newest announcement that was seen; nil for none. A device that keeps it, and
+// follows from it on, finds out a controller that tells another story later.
 func (f *Follower) Seen() *session.Announcement {
 	f.mu.Lock()
 	defer f.mu.Unlock()

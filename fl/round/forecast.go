@@ -110,13 +110,10 @@ func Plan(a Asked) (*Forecast, error) {
 		}
 		*x.into = l.Epsilon
 	}
-	noise, ok := r.Noise.(recipe.DiscreteGaussian)
-	if !ok {
-		return nil, fmt.Errorf("%w: noise %v", ErrAsked, r.Noise)
-	}
 	v, _ := r.Vector()
-	f.Sigma = math.Sqrt(noise.Variance.Float()) / float64(v.Bound)
-	f.Signal = expected / (f.Sigma * math.Sqrt2 * math.Sqrt(float64(a.Dimension)))
+	both := r.Noise.Spread().Deviation / float64(v.Bound)
+	f.Sigma = both / math.Sqrt2
+	f.Signal = expected / (both * math.Sqrt(float64(a.Dimension)))
 	if p := uploading(r); p < 1 {
 		_, few := binomial.Tail(float64(a.Devices-r.Threshold()+1), float64(a.Devices), 1-p, p)
 		f.Skipped = few // P(X < B) = P(n-X >= n-B+1)

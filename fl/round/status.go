@@ -14,9 +14,9 @@ type Status struct {
 	Recipe  recipe.ID    `json:"recipe"`
 	Session session.Hash `json:"session"`
 	Of      uint32       `json:"of"`        // rounds at most
-	Begun   int          `json:"announced"` // of which so many are announced
-	Stepped int          `json:"stepped"`   // and the model was stepped with so many
-	Skipped int          `json:"skipped"`   // or kept as it was, for want of a sum
+	Begun   int          `json:"announced"` // that were announced
+	Stepped int          `json:"stepped"`   // that the model was stepped with
+	Skipped int          `json:"skipped"`   // of which nothing was released
 	Clip    float64      `json:"clip"`      // norm of the next model
 	Ended   string       `json:"ended,omitempty"`
 	Rounds  []Round      `json:"rounds"`

@@ -28,9 +28,6 @@ const (
 	modelHeader = len(modelMagic) + 32 + 8 + 8 + 4
 )
 
-// MaxModel is the length of the longest blob, in bytes.
-const MaxModel = modelHeader + 4*MaxDimension
-
 // ModelBytes is the length of the blobs of a session.
 func (t *Terms) ModelBytes() int { return modelHeader + 4*t.Dimension() }
 

@@ -251,18 +251,6 @@ func (t *Terms) code(c *wire.Coder) {
 // Append appends the bytes of valid terms.
 func (t *Terms) Append(dst []byte) ([]byte, error) { return wire.Append(dst, ErrTerms, t.code) }
 
-// ReadTerms reads terms, all of b, and checks them. Errors wrap [ErrTerms].
-func ReadTerms(b []byte) (*Terms, error) {
-	t := new(Terms)
-	if len(b) > MaxTerms {
-		return nil, fmt.Errorf("%w: %d bytes, want at most %d", ErrTerms, len(b), MaxTerms)
-	}
-	if err := wire.Read(b, ErrTerms, t.code); err != nil {
-		return nil, err
-	}
-	return t, nil
-}
-
 // Hash names valid terms; a recipe's training extension holds it.
 func (t *Terms) Hash() ([sha256.Size]byte, error) {
 	b, err := t.Append([]byte(termsDomain))
