@@ -120,6 +120,13 @@ func newTrained(t testing.TB, dimension uint32, rounds uint32, units uint64, cha
 
 // serve starts leader, helper, relay and controller.
 func (x *trained) serve() (stop func()) {
+	x.serveServers()
+	return servicetest.Serve(x.t, x.controller.Parts(slog.New(slog.DiscardHandler),
+		Listeners{Public: x.listeners["controller"], Local: x.listeners["controller local"]})...)
+}
+
+// serveServers starts all but the controller.
+func (x *trained) serveServers() {
 	t := x.t
 	log := slog.New(slog.DiscardHandler)
 	leader, helper := load(t, filepath.Join(x.dir, "d"), dap.RoleLeader), load(t, filepath.Join(x.dir, "d"), dap.RoleHelper)
@@ -129,8 +136,7 @@ func (x *trained) serve() (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	parts = append(append(parts, relay...), x.controller.Parts(log, Listeners{Public: x.listeners["controller"], Local: x.listeners["controller local"]})...)
-	return servicetest.Serve(t, parts...)
+	servicetest.Serve(t, append(parts, relay...)...)
 }
 
 // devices take part in each round that is announced, as devices do: they fetch the model
@@ -198,10 +204,10 @@ func (x *trained) status() *round.Status {
 
 // TestControllerTrains: two rounds through leader and helper, with models that devices
 // fetch from a relay: with exact sums the model is the mean of what the devices want after
-// one, and stays there.
+// one, and stays there. The controller is started anew in the middle of the second.
 func TestControllerTrains(t *testing.T) {
 	x := newTrained(t, 6, 2, 2, nil)
-	x.serve()
+	stop := x.serve()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	var crew sync.WaitGroup
@@ -216,7 +222,13 @@ func TestControllerTrains(t *testing.T) {
 	begun, steps := time.Now(), []time.Duration(nil)
 	for s := x.status(); s.Stepped < 2; s = x.status() {
 		if len(steps) < s.Stepped {
+			// In the middle of the next round the controller is started anew.
 			steps = append(steps, time.Since(begun).Round(10*time.Millisecond))
+			for x.status().Begun < 2 && ctx.Err() == nil {
+				time.Sleep(20 * time.Millisecond)
+			}
+			stop()
+			stop = servicetest.Serve(t, x.controller.Parts(slog.New(slog.DiscardHandler), Listeners{})...)
 		}
 		if s.Skipped > 0 {
 			t.Fatalf("%+v", s)

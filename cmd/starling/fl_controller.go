@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 
@@ -209,27 +211,84 @@ func readModel(ctx context.Context, path string, c *deploy.Controller) (list []f
 		return nil, failf(exitInput, "stop it, or give it a control socket: control = \"controller/control.sock\" in "+path,
 			"%s: the controller runs, and hands out models to devices alone", path)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://local/v1/model", nil)
+	b, err := askController(ctx, path, c, http.MethodGet, "/v1/model", nil)
+	if err != nil {
+		return nil, err
+	}
+	return session.ReadFloats(b)
+}
+
+// askController makes one request at a control socket.
+func askController(ctx context.Context, path string, c *deploy.Controller, method, resource string, body []byte) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://local"+resource, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	resp, err := localClient(service.Address("unix:" + string(c.Control))).Do(req)
 	if err != nil {
-		return nil, failf(exitUnreachable, "starling doctor "+path, "%s: the control socket: %w", path, err)
+		return nil, failf(exitUnreachable, noController(path), "%s: the control socket: %w", path, err)
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, 4*session.MaxDimension+1))
 	if err != nil {
 		return nil, err
 	}
-	if resp.StatusCode != http.StatusOK {
+	if resp.StatusCode/100 != 2 {
 		var said struct {
 			Error string `json:"error"`
 		}
-		_ = json.Unmarshal(b, &said)
-		return nil, failf(exitFailed, "starling doctor "+path, "%s: the controller answered with status %d: %s", path, resp.StatusCode, said.Error)
+		_ = json.Unmarshal(b, &said) // what is no JSON says nothing
+		return nil, failf(exitFailed, "starling fl status "+path, "%s: the controller answered with status %d: %s", path, resp.StatusCode, said.Error)
 	}
-	return session.ReadFloats(b)
+	return b, nil
+}
+
+func flStartCommand() *command {
+	return &command{
+		name: "start", args: "[--model FILE] [--json] [CONFIG]",
+		short: "Begin a round of a training whose rounds begin by hand",
+		long: `Asks the controller, at its control socket, to announce the next round, with the optimizer's model or with the one in FILE. Its
+configuration says manual = true, and control. CONFIG is a controller's, ./controller.toml if none is named.`,
+		examples: [][2]string{
+			{"starling fl start controller.toml", "with the optimizer's model"},
+			{"starling fl start --model model.f32 controller.toml", "with another, as fl model writes them"},
+		},
+		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
+			file := flags.String("model", "", "parameters, little-endian binary32, in this `FILE`")
+			asJSON := flags.Bool("json", false, "print one JSON object")
+			return func(ctx context.Context, e *env, args []string) error {
+				path, c, err := oneController("fl start", args)
+				if err != nil {
+					return err
+				}
+				if c.Control == "" {
+					return failf(exitInput, "control = \"controller/control.sock\" and manual = true in "+path, "%s: the controller has no control socket", path)
+				}
+				var body []byte
+				if *file != "" {
+					if body, err = os.ReadFile(*file); err != nil {
+						return ofInput(err, "starling fl model --out FILE writes one")
+					}
+					if len(body) == 0 || len(body) > 4*session.MaxDimension {
+						return failf(exitInput, "starling fl model --out FILE writes one", "%s: %d bytes are no model", *file, len(body))
+					}
+				}
+				b, err := askController(ctx, path, c, http.MethodPost, "/v1/rounds", body)
+				if err != nil {
+					return err
+				}
+				var r round.Round
+				if err := json.Unmarshal(b, &r); err != nil {
+					return err
+				}
+				if *asJSON {
+					return e.json(r)
+				}
+				_, err = fmt.Fprintf(e.stdout, "round %d, from %s to %s\n", r.Index, r.Begin, r.End)
+				return err
+			}
+		},
+	}
 }
 
 // outerController is a controller as status and doctor show it.

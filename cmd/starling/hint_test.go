@@ -50,6 +50,7 @@ var mistakes = map[string][]string{
 	"serve analyzer":   {"--check @", "empty", "missing"},
 	"serve controller": {"--check @", "empty", "missing"},
 	"fl status":        {"@", "missing"},
+	"fl start":         {"@", "missing", "--model missing missing"},
 	"fl model":         {"--out x @", "@", "--out x missing"},
 	"fl plan": {"--devices 100 --rounds 3 --epsilon 1 --terms @", "--devices 100 --rounds 3 --dimension 5", "--devices 1 --rounds 3 --epsilon 1 --dimension 5",
 		"--devices 100 --rounds 3 --epsilon x --dimension 5", "--devices 100 --rounds 3 --epsilon 1 --dimension 5 --sample 2"},
