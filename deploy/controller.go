@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/fl/optimizer"
+	"github.com/starling-agg/starling/fl/outlook"
 	"github.com/starling-agg/starling/fl/round"
 	"github.com/starling-agg/starling/fl/session"
 	"github.com/starling-agg/starling/internal/endpoint"
@@ -52,9 +53,9 @@ type Controller struct {
 	// Initial is a file of the first model's parameters, as little-endian binary32, one after
 	// the other. Default: zeros.
 	Initial service.Path `toml:"initial"`
-	// Cohort is how many devices are expected to report in a round, dummies not counted: what
-	// sums are divided by. Default: the recipe's rate times its devices; required where it
-	// states none, or has slots.
+	// Cohort is how many devices are expected to report in a round, or in a slot, dummies not
+	// counted: what sums are divided by. Default: what fl plan says of the recipe; required
+	// where that states no rate.
 	Cohort float64 `toml:"cohort"`
 	// Optimizer steps the model. Required.
 	Optimizer Optimizer `toml:"optimizer"`
@@ -184,11 +185,13 @@ func (c *Controller) Read() (*Trained, error) {
 
 // cohortOf is how many devices report in a round of a recipe that states that.
 func cohortOf(r *recipe.Recipe) (float64, error) {
-	if r.Rate == nil || r.Slots() > 1 {
+	o, err := outlook.Of(r, nil)
+	if errors.Is(err, outlook.ErrRecipe) {
 		return 0, errors.New("required: the recipe does not say how many devices report in a round")
+	} else if err != nil {
+		return 0, err
 	}
-	p, _ := reporting(r).Float64()
-	return float64(r.Rate.Devices) * p, nil
+	return o.Answers, nil
 }
 
 // reporting is the probability with which a device reports in a round.

@@ -66,7 +66,10 @@ type Controller struct {
 	mu    sync.Mutex // guards what follows
 	book  book
 	shown []byte // the newest announcement that is published
-	ended string // why no more rounds come; empty while some do
+	blob  []byte // its model, of the name blobName, so that nobody has the disk read for each device
+
+	blobName session.Hash
+	ended    string // why no more rounds come; empty while some do
 }
 
 type beginning struct {
@@ -110,9 +113,11 @@ func Open(o Options) (*Controller, error) {
 
 // opened begins a journal that is empty, and holds one that is not to what is beside it.
 func (c *Controller) opened() error {
-	if recorded, err := c.recorded(); err != nil {
+	recorded, err := c.recorded()
+	if err != nil {
 		return err
-	} else if recorded != nil && !c.book.knows(recorded) {
+	}
+	if recorded != nil && !c.book.knows(recorded) {
 		return &PutBackError{Where: "the record", Published: *recorded, Rounds: len(c.book.rounds)}
 	}
 	if !c.book.created {
@@ -132,8 +137,12 @@ func (c *Controller) opened() error {
 	if c.book.batch != uint32(c.o.Batch) {
 		return fmt.Errorf("round: steps of %d rounds, and the training began with %d", c.o.Batch, c.book.batch)
 	}
-	if _, err := c.training(); err != nil {
+	t, err := c.training()
+	if err != nil {
 		return err
+	}
+	if err := optimizer.New(c.o.Optimizer, len(t.parameters)).Restore(t.optimizer); err != nil {
+		return fmt.Errorf("round: the training began with another optimizer: %w", err)
 	}
 	for i := range c.book.rounds {
 		if err := c.o.Session.Verify(&c.book.rounds[i].Announcement); err != nil {
@@ -141,12 +150,14 @@ func (c *Controller) opened() error {
 		}
 	}
 	if last := c.book.last(); last != nil {
-		if _, err := c.read(modelsDir, last.Model); err != nil {
+		blob, err := c.read(modelsDir, last.Model)
+		if err != nil {
 			return err
 		}
 		if len(c.o.Published) == 0 {
-			return c.show(last)
+			return c.show(last, blob)
 		}
+		c.blob, c.blobName = blob, last.Model
 	}
 	return nil
 }
@@ -158,7 +169,7 @@ func (c *Controller) again(ctx context.Context) error {
 		err := c.check(ctx)
 		if !errors.Is(err, ErrUnasked) || ctx.Err() != nil {
 			if last := c.book.last(); err == nil && last != nil {
-				return c.show(last)
+				return c.show(last, c.blob)
 			}
 			return err
 		}
@@ -191,8 +202,9 @@ func (c *Controller) recorded() (*session.Announcement, error) {
 	return a, nil
 }
 
-// show puts an announcement that is in the journal into the record, and then publishes it.
-func (c *Controller) show(a *session.Announcement) error {
+// show puts an announcement that is in the journal into the record, and then publishes it
+// and its model.
+func (c *Controller) show(a *session.Announcement, blob []byte) error {
 	b := a.Append(nil)
 	if err := disk.WriteFile(c.o.Record, recordFile, b); err != nil {
 		return fmt.Errorf("round: record: %w", err)
@@ -202,7 +214,7 @@ func (c *Controller) show(a *session.Announcement) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.shown = b
+	c.shown, c.blob, c.blobName = b, blob, a.Model
 	return nil
 }
 

@@ -117,7 +117,7 @@ func (c *Controller) sign(ctx context.Context, round uint64) error {
 		return err
 	}
 	c.o.Log.Info("a round is announced", "index", a.Index, "round", a.Round)
-	return c.show(&a)
+	return c.show(&a, blob)
 }
 
 // due is the round that is to be collected next, and how long until it may be; nil for

@@ -130,13 +130,19 @@ func (c *Controller) Announcement() []byte {
 // [ErrNone].
 func (c *Controller) Model(h session.Hash) ([]byte, error) {
 	c.mu.Lock()
-	found := false
+	found, newest := false, []byte(nil)
 	for i := range c.book.rounds {
 		found = found || c.book.rounds[i].Model == h
 	}
+	if c.blobName == h {
+		newest = c.blob
+	}
 	c.mu.Unlock()
-	if !found {
+	switch {
+	case !found:
 		return nil, ErrNone
+	case newest != nil:
+		return newest, nil
 	}
 	b, err := c.read(modelsDir, h)
 	if errors.Is(err, fs.ErrNotExist) {
