@@ -74,6 +74,9 @@ type Controller struct {
 	Poll service.Duration `toml:"poll"`
 	// Manual rounds begin at Control alone. Default false.
 	Manual bool `toml:"manual"`
+	// Average is the last share of the training's rounds whose models are averaged, as fl
+	// model --average writes it: 0 to 1. Default 0, none.
+	Average float64 `toml:"average"`
 	// Keep is of how many rounds models and sums are kept once the model was stepped with
 	// them. Default 16.
 	Keep int `toml:"keep"`
@@ -127,6 +130,7 @@ func (c *Controller) Validate() error {
 	f.If(c.Manual && c.Control == "", "manual: rounds begin at the control socket, and there is none")
 	f.Add("optimizer: ", c.Optimizer.config().Validate())
 	f.If(c.Batch < 0 || c.Ahead < 0 || c.Late < 0 || c.Patience < 0 || c.Poll < 0 || c.Keep < 0 || c.Cohort < 0, "batch, ahead, late, patience, poll, keep, cohort: negative")
+	f.If(!(c.Average >= 0 && c.Average <= 1), "average: %v, want a share from 0 to 1", c.Average)
 	f.If(c.Ahead > 0 && c.Ahead < c.Batch, "ahead: fewer than batch, so that a step would never be full")
 	for i, u := range c.Published {
 		f.Add(fmt.Sprintf("published[%d]: ", i), endpoint.CheckPeer(u))
@@ -231,7 +235,7 @@ func (c *Controller) shown() (service.Listen, Agreement, string) { return c.Publ
 // options are those of the controller, but for directories, source and log.
 func (c *Controller) options(t *Trained) round.Options {
 	return round.Options{Session: t.Session, Recipe: t.Recipe.Recipe(), Key: t.key, Initial: t.initial, Optimizer: c.Optimizer.config(), Cohort: t.cohort,
-		Batch: c.Batch, Ahead: c.Ahead, Late: time.Duration(c.Late), Patience: time.Duration(c.Patience), Manual: c.Manual, Keep: c.Keep}
+		Batch: c.Batch, Ahead: c.Ahead, Late: time.Duration(c.Late), Patience: time.Duration(c.Patience), Manual: c.Manual, Average: c.Average, Keep: c.Keep}
 }
 
 // Stopped opens the journal of a controller that is not running, and has use read it.

@@ -243,6 +243,7 @@ func (r *runningController) session() (*TrainingSession, error) {
 //	GET  /v1/session                 the session, JSON
 //	GET  /v1/status                  how far the training is, JSON
 //	GET  /v1/model                   parameters of the newest model, binary32, little-endian
+//	GET  /v1/average                 the mean of the last models, the same
 //	POST /v1/rounds                  begin a round: with the parameters in the body, or with the optimizer's if it is empty
 //	GET  /v1/rounds/{index}          how far a round is, JSON
 //	GET  /v1/rounds/{index}/aggregate  its mean update, binary32, little-endian
@@ -253,6 +254,10 @@ func (r *runningController) control(w http.ResponseWriter, req *http.Request) {
 	mux.HandleFunc("GET /v1/model", func(w http.ResponseWriter, _ *http.Request) {
 		list, clip, err := r.Parameters()
 		w.Header().Set("Starling-Clip", strconv.FormatFloat(clip, 'g', -1, 64))
+		floats(w, list, err)
+	})
+	mux.HandleFunc("GET /v1/average", func(w http.ResponseWriter, _ *http.Request) {
+		list, err := r.Average()
 		floats(w, list, err)
 	})
 	mux.HandleFunc("POST /v1/rounds", func(w http.ResponseWriter, req *http.Request) {

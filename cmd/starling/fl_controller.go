@@ -161,13 +161,14 @@ func writeTraining(w io.Writer, s *round.Status, running bool, list []spent, del
 
 func flModelCommand() *command {
 	return &command{
-		name: "model", args: "--out FILE [--json] [CONFIG]",
+		name: "model", args: "--out FILE [--average] [--json] [CONFIG]",
 		short: "Write the newest model of a training",
 		long: `FILE gets the parameters, as little-endian binary32 in the order of the terms' tensors. They are of the newest step, whether that
-model is announced yet or not. Of a controller that runs they are read at its control socket, else from its directory.`,
+model is announced yet or not; with --average the mean of those of the last steps, where the configuration says average. Of a controller that runs they are read at its control socket, else from its directory.`,
 		examples: [][2]string{{"starling fl model --out model.f32 controller.toml", "the parameters alone"}},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 			out := flags.String("out", "", "write to this `FILE`, which must not exist; required")
+			average := flags.Bool("average", false, "the mean of the models after the last steps")
 			asJSON := flags.Bool("json", false, "print one JSON object")
 			return func(ctx context.Context, e *env, args []string) error {
 				path, c, err := oneController("fl model", args)
@@ -177,7 +178,10 @@ model is announced yet or not. Of a controller that runs they are read at its co
 				if *out == "" {
 					return usageOf("fl model", errors.New("starling fl model needs --out"))
 				}
-				list, err := readModel(ctx, path, c)
+				list, err := readModel(ctx, path, c, *average)
+				if errors.Is(err, round.ErrNone) {
+					return failf(exitFailed, "starling fl status "+path, "%s: %w; average in the configuration says of which steps", path, err)
+				}
 				if err != nil {
 					return err
 				}
@@ -195,14 +199,16 @@ model is announced yet or not. Of a controller that runs they are read at its co
 }
 
 // readModel is the newest model of a controller, whether it runs or not.
-func readModel(ctx context.Context, path string, c *deploy.Controller) (list []float32, err error) {
+func readModel(ctx context.Context, path string, c *deploy.Controller, average bool) (list []float32, err error) {
 	_, running, err := readTraining(ctx, path, c)
 	if err != nil {
 		return nil, err
 	}
 	if !running {
 		err := c.Stopped(func(r *round.Controller) error {
-			list, _, err = r.Parameters()
+			if list, _, err = r.Parameters(); average {
+				list, err = r.Average()
+			}
 			return err
 		})
 		return list, err
@@ -211,7 +217,11 @@ func readModel(ctx context.Context, path string, c *deploy.Controller) (list []f
 		return nil, failf(exitInput, "stop it, or give it a control socket: control = \"controller/control.sock\" in "+path,
 			"%s: the controller runs, and hands out models to devices alone", path)
 	}
-	b, err := askController(ctx, path, c, http.MethodGet, "/v1/model", nil)
+	resource := "/v1/model"
+	if average {
+		resource = "/v1/average"
+	}
+	b, err := askController(ctx, path, c, http.MethodGet, resource, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -89,6 +89,10 @@ type Options struct {
 	Retry time.Duration
 	// Manual rounds begin by [Controller.Begin] alone.
 	Manual bool
+	// Average is the last share of the training's rounds whose models are averaged, beside
+	// the newest one, 0 to 1: noise that steps one way and then the other goes out of the
+	// mean. Default 0, none.
+	Average float64
 	// Keep is of how many rounds models and sums are kept once the model was stepped with
 	// them; default 16.
 	Keep int
@@ -111,6 +115,8 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("round: a cohort of %v devices, want above 0", o.Cohort)
 	case o.Initial != nil && len(o.Initial) != o.Session.Terms.Dimension():
 		return fmt.Errorf("round: a first model of %d parameters, the session's have %d", len(o.Initial), o.Session.Terms.Dimension())
+	case !(o.Average >= 0 && o.Average <= 1):
+		return fmt.Errorf("round: an average of the last %v of the rounds, want a share from 0 to 1", o.Average)
 	case o.Batch < 0 || o.Ahead < 0 || o.Late < 0 || o.Patience < 0 || o.Retry < 0 || o.Keep < 0:
 		return errors.New("round: negative")
 	}

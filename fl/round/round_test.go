@@ -579,6 +579,34 @@ func TestAdaptive(t *testing.T) {
 	})
 }
 
+// TestAverage: the mean of the models after the last steps.
+func TestAverage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		w.options = func(o *round.Options) { o.Average = 0.5 }
+		c, err := w.open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Average(); !errors.Is(err, round.ErrNone) {
+			t.Errorf("before the first: %v", err)
+		}
+		if err := w.run(c); err != nil {
+			t.Fatal(err)
+		}
+		s := w.check(c)
+		mean, err := c.Average()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []float64{-1, -1, -1, -0.5} { // of the models after the third step and the fourth
+			if got := mean[place(s.Rounds[i].Round)]; math.Abs(float64(got)-want) > 1e-6 {
+				t.Errorf("of round %d the mean has %v, want %v", i, got, want)
+			}
+		}
+	})
+}
+
 // TestManual: rounds that another process begins, with models of its own.
 func TestManual(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -697,6 +725,12 @@ func TestDamage(t *testing.T) {
 		if tried < 2*rounds+2 {
 			t.Errorf("only %d files", tried)
 		}
+		w.data = disktest.NewMem(6)
+		files.Put(t, w.data)
+		w.options = func(o *round.Options) { o.Optimizer.Kind = optimizer.Adam }
+		if _, err := w.open(); !errors.Is(err, optimizer.ErrConfig) {
+			t.Errorf("another optimizer: %v", err)
+		}
 		other := newWorld(t, nil)
 		other.data = disktest.NewMem(5)
 		files.Put(t, other.data)
@@ -715,6 +749,7 @@ func TestOptions(t *testing.T) {
 		"a cohort of NaN":  func(o *round.Options) { o.Cohort = math.NaN() },
 		"no optimizer":     func(o *round.Options) { o.Optimizer = optimizer.Config{} },
 		"a short model":    func(o *round.Options) { o.Initial = make([]float32, 2) },
+		"an average":       func(o *round.Options) { o.Average = 1.5 },
 		"negative":         func(o *round.Options) { o.Late = -1 },
 		"another recipe":   func(o *round.Options) { r := *o.Recipe; r.MinBatch++; o.Recipe = &r },
 		"another training": func(o *round.Options) { s := *o.Session; s.Terms.Rounds++; o.Session = &s },

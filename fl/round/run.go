@@ -317,6 +317,14 @@ func (c *Controller) move(t *training, rounds []record) error {
 		}
 	}
 	t.optimizer, t.clip = by.State(), terms.Clipping.NextClip(t.clip, below/used)
+	if float64(rounds[len(rounds)-1].Index) >= float64(terms.Rounds)*(1-c.o.Average) {
+		if t.averaged++; len(t.mean) == 0 {
+			t.mean = make([]float64, len(t.parameters))
+		}
+		for i, x := range t.parameters {
+			t.mean[i] += (x - t.mean[i]) / float64(t.averaged)
+		}
+	}
 	return nil
 }
 

@@ -24,8 +24,8 @@ const (
 const (
 	stateMagic = "starling training state v1\n"
 	sumMagic   = "starling training sum v1\n"
-	// maxFile is the length of the longest of them: a state of three times the parameters.
-	maxFile = 1<<10 + 3*8*(session.MaxDimension+1)
+	// maxFile is the length of the longest of them: a state of four times the parameters.
+	maxFile = 1<<10 + 4*8*(session.MaxDimension+1)
 )
 
 // A model under training.
@@ -33,15 +33,18 @@ type training struct {
 	clip       float64
 	parameters []float64
 	optimizer  optimizer.State
+	mean       []float64 // of the parameters after the last steps; empty before these
+	averaged   uint32    // how many are in mean
 }
 
-// append appends { magic; float64 clip; uint32 steps; float64 lists parameters<>, first<>,
-// second<> }, each list behind its length, uint32.
+// append appends { magic; float64 clip; uint32 steps, averaged; float64 lists parameters<>,
+// first<>, second<>, mean<> }, each list behind its length, uint32.
 func (t *training) append(b []byte) []byte {
 	b = append(b, stateMagic...)
 	b = binary.BigEndian.AppendUint64(b, math.Float64bits(t.clip))
 	b = binary.BigEndian.AppendUint32(b, t.optimizer.Steps)
-	for _, list := range [][]float64{t.parameters, t.optimizer.First, t.optimizer.Second} {
+	b = binary.BigEndian.AppendUint32(b, t.averaged)
+	for _, list := range [][]float64{t.parameters, t.optimizer.First, t.optimizer.Second, t.mean} {
 		b = appendFloats(b, list)
 	}
 	return b
@@ -73,14 +76,14 @@ func readFloats(b []byte) (list []float64, rest []byte, err error) {
 }
 
 func readTraining(b []byte) (*training, error) {
-	if len(b) < len(stateMagic)+12 || string(b[:len(stateMagic)]) != stateMagic {
+	if len(b) < len(stateMagic)+16 || string(b[:len(stateMagic)]) != stateMagic {
 		return nil, errShape
 	}
 	b = b[len(stateMagic):]
 	t := &training{clip: math.Float64frombits(binary.BigEndian.Uint64(b))}
-	t.optimizer.Steps = binary.BigEndian.Uint32(b[8:])
-	b = b[12:]
-	for _, list := range []*[]float64{&t.parameters, &t.optimizer.First, &t.optimizer.Second} {
+	t.optimizer.Steps, t.averaged = binary.BigEndian.Uint32(b[8:]), binary.BigEndian.Uint32(b[12:])
+	b = b[16:]
+	for _, list := range []*[]float64{&t.parameters, &t.optimizer.First, &t.optimizer.Second, &t.mean} {
 		var err error
 		if *list, b, err = readFloats(b); err != nil {
 			return nil, err

@@ -95,11 +95,7 @@ func (c *Controller) Mean(index uint32) ([]float32, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	out := make([]float32, len(mean))
-	for i, x := range mean {
-		out[i] = float32(x)
-	}
-	return out, nil
+	return narrow(mean), nil
 }
 
 // Parameters are those of the newest model, whether it is announced or not, and the
@@ -109,11 +105,28 @@ func (c *Controller) Parameters() (parameters []float32, clip float64, err error
 	if err != nil {
 		return nil, 0, err
 	}
-	parameters = make([]float32, len(t.parameters))
-	for i, x := range t.parameters {
-		parameters[i] = float32(x)
+	return narrow(t.parameters), t.clip, nil
+}
+
+// Average is the mean of the models after the last steps ([Options.Average]). It fails with
+// [ErrNone] where there was no such step yet.
+func (c *Controller) Average() ([]float32, error) {
+	t, err := c.training()
+	if err != nil {
+		return nil, err
 	}
-	return parameters, t.clip, nil
+	if t.averaged == 0 {
+		return nil, fmt.Errorf("%w of those that are averaged", ErrNone)
+	}
+	return narrow(t.mean), nil
+}
+
+func narrow(list []float64) []float32 {
+	out := make([]float32, len(list))
+	for i, x := range list {
+		out[i] = float32(x)
+	}
+	return out
 }
 
 // Session is the session's bytes.
