@@ -109,7 +109,9 @@ func (c *Controller) work(ctx context.Context, log *slog.Logger, ready func(), r
 	if err != nil {
 		return err
 	}
-	source, err := newRoundSource(t.collector, cmp.Or(time.Duration(c.Poll), time.Second))
+	own := *t.collector // whose state goes with the journal, and is not that of starling collect
+	own.State = service.Path(filepath.Join(string(c.Data), "collector.state"))
+	source, err := newRoundSource(&own, cmp.Or(time.Duration(c.Poll), time.Second))
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
