@@ -84,9 +84,9 @@ func (c *Controller) Parts(log *slog.Logger, open Listeners) []service.Part {
 			return nil
 		})
 	if c.Control != "" {
-		parts = append(parts, service.Server{
-			Name: "controller control socket", Listen: service.Listen{Address: service.Address("unix:" + string(c.Control))}, Log: log,
-			Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		parts = append(parts, service.Local{
+			Name: "controller control socket", Address: service.Address("unix:" + string(c.Control)), Log: log, Metrics: metrics,
+			Health: service.Health{Ready: ready}, Extra: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 				if r := running.Load(); r != nil {
 					r.control(w, req)
 					return

@@ -20,6 +20,7 @@ import (
 	"github.com/starling-agg/starling/anonymity/ohttp"
 	"github.com/starling-agg/starling/anonymity/witness"
 	"github.com/starling-agg/starling/deploy"
+	"github.com/starling-agg/starling/fl/round"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/service"
 )
@@ -162,6 +163,7 @@ func classify(err error) (code int, hint string) {
 	var missing *deploy.NotJoinedError
 	var asked *deploy.StateError
 	var imported *deploy.ImportError
+	var older *round.PutBackError
 	switch {
 	case errors.As(err, &imported):
 		return exitInput, hintOfImport(imported)
@@ -192,6 +194,10 @@ func classify(err error) (code int, hint string) {
 		return exitFailed, "put both directories of the log back as they were last, not the older copy: docs/log.md; a log whose entries are lost begins anew under another key"
 	case errors.Is(err, witness.ErrState):
 		return exitFailed, "put the witness's directory back as it was last; where it is lost, begin anew under another key: docs/log.md"
+	case errors.As(err, &older):
+		return exitFailed, "put the controller's directory back as it was last, not an older copy; where it is gone for good, make another recipe: docs/learning.md"
+	case errors.Is(err, round.ErrJournal):
+		return exitFailed, "put the controller's directory back as it was last: docs/learning.md"
 	case errors.Is(err, gateway.ErrRetired):
 		return exitFailed, "a key that was in use and then was not has forgotten what it opened: take it out of the configuration, and make a new one with starling manifest new"
 	case errors.Is(err, backup.ErrDataKeys):
