@@ -555,6 +555,42 @@ func TestMiniBatches(t *testing.T) {
 	}
 }
 
+// TestSlots: of a recipe with slots each slot is a batch, announced and collected by itself,
+// one after the other, as devices that drew one come to it.
+func TestSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil)
+		o := account.Options{Name: "Slots", Query: w.recipe.Query, Leader: "https://leader.example/", Helper: "https://helper.example/", TimePrecision: 1, Grace: grace,
+			Participation: recipe.DonationTime{Rate: recipe.Rational{Num: 1, Den: 2}, Slots: rounds, Length: units}, Rate: &recipe.Rate{Devices: 20000, Units: rounds * units},
+			Relay: &recipe.Relay{URL: "https://relay.example/", Gateway: "https://gateway.example/"}, MinBatch: 500, Epsilon: recipe.Decimal{Coefficient: 4},
+			Training: w.recipe.Training}
+		var err error
+		if w.recipe, err = account.New(o); err != nil {
+			t.Fatal(err)
+		}
+		if w.session, err = session.Of(w.recipe, w.session.Terms); err != nil {
+			t.Fatal(err)
+		}
+		w.options = func(o *round.Options) { o.Ahead = 3 }
+		c, err := w.open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.run(c); err != nil {
+			t.Fatal(err)
+		}
+		s := w.check(c)
+		if s.Stepped != rounds {
+			t.Errorf("%+v", s)
+		}
+		for i, r := range s.Rounds {
+			if i > 0 && r.Round != s.Rounds[i-1].Round+1 {
+				t.Errorf("slot %d after %d", r.Round, s.Rounds[i-1].Round)
+			}
+		}
+	})
+}
+
 // TestAdaptive: the clipping norm moves by what the last coordinate says, and devices are
 // shown the one that they are to use.
 func TestAdaptive(t *testing.T) {
