@@ -32,7 +32,8 @@
 //	                   outlook: what its rounds will be like, told before;
 //	                   session: a training, its models and their announcements, as bytes;
 //	                   optimizer: what a server makes of a mean; round: the controller, who
-//	                   announces models and steps them
+//	                   announces models and steps them; agent: what takes part for processes
+//	                   that come and go
 //	shuffle            cloak: sums of messages that a shuffler mixes; onion: what a device
 //	                   seals for two hops and an analyzer, and what those sign; hop  analyzer:
 //	                   the parties; internal/party: what they have in common

@@ -185,6 +185,8 @@ func configurationOf(role Role) configuration {
 		return &Analyzer{}
 	case ControllerRole:
 		return &Controller{}
+	case AgentRole:
+		return &Agent{}
 	}
 	return &Gateway{}
 }

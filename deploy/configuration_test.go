@@ -122,7 +122,7 @@ func TestConfigurationPage(t *testing.T) {
 	}{
 		{"leader.toml and helper.toml", Aggregator{}}, {"collector.toml", Collector{}}, {"relay.toml", Relay{}}, {"gateway.toml", Gateway{}},
 		{"log.toml", TransparencyLog{}}, {"witness.toml", Witness{}}, {"attester.toml", Attester{}},
-		{"hop.toml", Hop{}}, {"analyzer.toml", Analyzer{}}, {"controller.toml", Controller{}}, {"training.toml", Training{}},
+		{"hop.toml", Hop{}}, {"analyzer.toml", Analyzer{}}, {"controller.toml", Controller{}}, {"training.toml", Training{}}, {"agent.toml", Agent{}},
 	} {
 		fmt.Fprintf(&b, "\n## %s\n\n| key | what it says |\n|---|---|\n", file.title)
 		n += keys(t, &b, all, reflect.TypeOf(file.of), "")

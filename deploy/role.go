@@ -24,6 +24,7 @@ const (
 	AnalyzerRole  Role = "analyzer"
 
 	ControllerRole Role = "controller"
+	AgentRole      Role = "agent"
 )
 
 // Roles are those that invite each other into a deployment, in the order in which a
@@ -32,8 +33,8 @@ var Roles = []Role{RelayRole, GatewayRole, LeaderRole, HelperRole, CollectorRole
 
 // AllRoles are those that have a configuration file: a log and its witnesses are invited by
 // nobody, and serve more than one deployment; an attester, hops, an analyzer and a controller
-// are named by recipes.
-var AllRoles = append(slices.Clone(Roles), LogRole, WitnessRole, AttesterRole, HopRole, AnalyzerRole, ControllerRole)
+// are named by recipes, and an agent by nobody.
+var AllRoles = append(slices.Clone(Roles), LogRole, WitnessRole, AttesterRole, HopRole, AnalyzerRole, ControllerRole, AgentRole)
 
 // A RoleError is the configuration of one party given to another.
 type RoleError struct {

@@ -271,6 +271,11 @@ func (d *Device) Decide(ctx context.Context, p *Plan, v client.Value, t time.Tim
 	return decision, decision.prepare(t)
 }
 
+// Quote says what one more round would cost, and charges nothing.
+func (d *Device) Quote(p *Plan) (Quote, error) {
+	return d.Ledger.Quote(p.answers.RecipeID(), p.recipe.DeviceRule(), PriceOf(p.checked))
+}
+
 // ready says whether this device may answer the recipe with v, before anything is fetched
 // or charged.
 func (d *Device) ready(p *Plan, v client.Value) (recipe.Answer, error) {

@@ -379,16 +379,8 @@ func (l *Ledger) Charge(ctx context.Context, id recipe.ID, round uint64, rule re
 	if err != nil {
 		return err
 	}
-	after := newCharge(loss)
-	after.epsilon, after.delta = max(after.epsilon, e.charged.epsilon), max(after.delta, e.charged.delta)
-	total := l.spent()
-	before := total.public()
-	if e.charged.epsilon != unbounded {
-		total.epsilon -= float64(e.charged.epsilon)
-		total.delta -= float64(e.charged.delta)
-	}
-	total.add(after)
-	if t := total.public(); t.Epsilon > l.o.MaxEpsilon || t.Delta > l.o.MaxDelta {
+	after, before, t := l.weigh(e, loss)
+	if t.Epsilon > l.o.MaxEpsilon || t.Delta > l.o.MaxDelta {
 		step := recipe.Loss{Epsilon: t.Epsilon - before.Epsilon, Delta: t.Delta - before.Delta}
 		if math.IsInf(before.Epsilon, 1) {
 			step.Epsilon = loss.Epsilon
@@ -404,6 +396,59 @@ func (l *Ledger) Charge(ctx context.Context, id recipe.ID, round uint64, rule re
 		return err
 	}
 	return l.setMark(l.mark)
+}
+
+// weigh is what a recipe will be charged once its rounds cost loss in all, and what all
+// recipes cost before that and then.
+func (l *Ledger) weigh(e *Entry, loss recipe.Loss) (after charge, before, then Spent) {
+	after = newCharge(loss)
+	after.epsilon, after.delta = max(after.epsilon, e.charged.epsilon), max(after.delta, e.charged.delta)
+	total := l.spent()
+	before = total.public()
+	if e.charged.epsilon != unbounded {
+		total.epsilon -= float64(e.charged.epsilon)
+		total.delta -= float64(e.charged.delta)
+	}
+	total.add(after)
+	return after, before, total.public()
+}
+
+// A Quote is what one more round of a recipe would cost.
+type Quote struct {
+	Rounds uint32      // that were decided
+	Loss   recipe.Loss // of these
+	Next   recipe.Loss // of these and one more; Loss where the recipe has no more
+	Spent  Spent       // over all recipes
+	Then   Spent       // after one more
+	// Over: the recipe has no more rounds. Exceeds: the budget has no room for one more.
+	Over, Exceeds bool
+}
+
+// Quote says what one more round of a recipe would cost, and charges nothing. It fails with
+// [ErrLedger] and as price does.
+func (l *Ledger) Quote(id recipe.ID, rule recipe.DeviceRule, price Price) (Quote, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.broken != nil {
+		return Quote{}, fmt.Errorf("%w: %w", ErrLedger, l.broken)
+	}
+	e := l.entries[id]
+	if e == nil {
+		e = new(Entry)
+	}
+	q := Quote{Rounds: e.Rounds, Loss: e.Loss, Next: e.Loss, Over: e.Rounds >= rule.Rounds}
+	_, q.Spent, q.Then = l.weigh(e, e.Loss)
+	if q.Over {
+		return q, nil
+	}
+	loss, _, err := price(e.Rounds + 1)
+	if err != nil {
+		return Quote{}, err
+	}
+	q.Next = loss
+	_, q.Spent, q.Then = l.weigh(e, loss)
+	q.Exceeds = q.Then.Epsilon > l.o.MaxEpsilon || q.Then.Delta > l.o.MaxDelta
+	return q, nil
 }
 
 // append writes a record and takes it into account. A failure that leaves it unknown

@@ -53,23 +53,43 @@ type BusyError struct {
 func (e *BusyError) Error() string { return fmt.Sprintf("%s: %v", e.Dir, e.Err) }
 func (e *BusyError) Unwrap() error { return e.Err }
 
-// A Person answers one recipe, round after round. It holds the home's lock.
+// An Account is a person's home that was opened. It holds the home's lock.
+type Account struct {
+	ledger *participate.Ledger
+	memory *client.Memory
+	opened []func() error
+}
+
+// A Person answers one recipe, round after round.
 type Person struct {
 	device  *participate.Device
 	plan    *participate.Plan
 	donates bool
-	opened  []func() error
+	account *Account // its own; nil where others answer from it too
 }
 
 // OpenPerson opens a person's home and holds the recipe and the manifest against what is
-// known there. It fails with *[DirError], *[BusyError], and as [Home.Validate],
-// participate.OpenLedger, client.OpenMemory, client.NewManifests,
-// participate.Device.Consider and participate.NewPlan do.
-func OpenPerson(ctx context.Context, o Options, h Home) (_ *Person, err error) {
+// known there. It fails as [Home.Open] and [Account.Answer].
+func OpenPerson(ctx context.Context, o Options, h Home) (*Person, error) {
+	a, err := h.Open()
+	if err != nil {
+		return nil, err
+	}
+	p, err := a.Answer(ctx, o)
+	if err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
+	p.account = a
+	return p, nil
+}
+
+// Open opens a home. It fails with *[DirError], *[BusyError], and as [Home.Validate],
+// participate.OpenLedger and client.OpenMemory do.
+func (h Home) Open() (_ *Account, err error) {
 	if err := h.Validate(); err != nil {
 		return nil, fmt.Errorf("sender: %w", err)
 	}
-	p := &Person{donates: o.donates()}
+	p := new(Account)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.Close())
@@ -91,31 +111,44 @@ func OpenPerson(ctx context.Context, o Options, h Home) (_ *Person, err error) {
 		p.opened = append(p.opened, outside.Close)
 		h.Limits.Counter = participate.FileCounter{FS: outside, Name: filepath.Base(h.Counter)}
 	}
-	ledger, err := participate.OpenLedger(fsys, h.Limits)
+	if p.ledger, err = participate.OpenLedger(fsys, h.Limits); err != nil {
+		return nil, err
+	}
+	p.opened = append(p.opened, p.ledger.Close)
+	p.memory, err = client.OpenMemory(fsys)
+	return p, err
+}
+
+// Answer holds a recipe and its manifest against what is known of them. It fails as
+// client.NewManifests, participate.Device.Consider and participate.NewPlan do.
+func (a *Account) Answer(ctx context.Context, o Options) (*Person, error) {
+	answering, err := o.client(a.memory)
 	if err != nil {
 		return nil, err
 	}
-	p.opened = append(p.opened, ledger.Close)
-	memory, err := client.OpenMemory(fsys)
-	if err != nil {
-		return nil, err
-	}
-	answering, err := o.client(memory)
-	if err != nil {
-		return nil, err
-	}
-	p.device = &participate.Device{Ledger: ledger, Attributes: o.Attributes}
+	p := &Person{donates: o.donates(), device: &participate.Device{Ledger: a.ledger, Attributes: o.Attributes}}
 	p.plan, err = o.plan(ctx, answering, p.device)
 	return p, err
 }
 
+// Ledger is the home's.
+func (a *Account) Ledger() *participate.Ledger { return a.ledger }
+
 // Close ends the ledger and leaves the directory to others.
-func (p *Person) Close() error {
+func (a *Account) Close() error {
 	var err error
-	for i := len(p.opened) - 1; i >= 0; i-- {
-		err = errors.Join(err, p.opened[i]())
+	for i := len(a.opened) - 1; i >= 0; i-- {
+		err = errors.Join(err, a.opened[i]())
 	}
 	return err
+}
+
+// Close closes the home that was opened for the person alone.
+func (p *Person) Close() error {
+	if p.account == nil {
+		return nil
+	}
+	return p.account.Close()
 }
 
 // Ledger is the person's.
@@ -125,14 +158,22 @@ func (p *Person) Ledger() *participate.Ledger { return p.device.Ledger }
 // with the time that was drawn, or draws one of the next round. It fails as
 // participate.Device.Decide does, always before a coin is tossed.
 func (p *Person) Decide(ctx context.Context, v client.Value) (*participate.Decision, error) {
+	return p.DecideAt(ctx, v, time.Now())
+}
+
+// DecideAt is Decide at a time that was taken before, of an answer that is of no other round.
+func (p *Person) DecideAt(ctx context.Context, v client.Value, at time.Time) (*participate.Decision, error) {
 	if p.donates {
-		decision, err := p.device.Resume(ctx, p.plan, v, time.Now())
+		decision, err := p.device.Resume(ctx, p.plan, v, at)
 		if !errors.Is(err, participate.ErrNoDraw) {
 			return decision, err
 		}
 	}
-	return p.device.Decide(ctx, p.plan, v, time.Now())
+	return p.device.Decide(ctx, p.plan, v, at)
 }
+
+// Quote is what one more round of the recipe would cost; nothing is charged.
+func (p *Person) Quote() (participate.Quote, error) { return p.device.Quote(p.plan) }
 
 // SendDue sends a decision if its slot is now. Due says whether it is, and the error what
 // sending said.

@@ -49,6 +49,7 @@ var mistakes = map[string][]string{
 	"serve hop":        {"--check @", "empty", "missing"},
 	"serve analyzer":   {"--check @", "empty", "missing"},
 	"serve controller": {"--check @", "empty", "missing"},
+	"serve agent":      {"--check @", "empty", "missing"},
 	"fl status":        {"@", "missing"},
 	"fl start":         {"@", "missing", "--model missing missing"},
 	"fl model":         {"--out x @", "@", "--out x missing"},

@@ -17,8 +17,8 @@ import (
 func serveCommand() *command {
 	return &command{
 		name:  "serve",
-		short: "Run a leader, a helper, a relay, a gateway, a transparency log, a witness, a hop, an analyzer or a controller until SIGTERM",
-		sub:   []*command{serveRole(dap.RoleLeader), serveRole(dap.RoleHelper), serveRelay(), serveGateway(), serveLog(), serveWitness(), serveAttester(), serveHop(), serveAnalyzer(), serveController()},
+		short: "Run a leader, a helper, a relay, a gateway, a transparency log, a witness, a hop, an analyzer, a controller or an agent until SIGTERM",
+		sub:   []*command{serveRole(dap.RoleLeader), serveRole(dap.RoleHelper), serveRelay(), serveGateway(), serveLog(), serveWitness(), serveAttester(), serveHop(), serveAnalyzer(), serveController(), serveAgent()},
 	}
 }
 
@@ -91,6 +91,19 @@ address = "127.0.0.1:8004"         # where logs come
 [local]
 address = "127.0.0.1:9004"         # for the operator: /readyz /statusz /metrics`
 
+	agentExample = `role = "agent"
+socket = "agent/agent.sock"        # where processes contribute; its directory is the owner's alone
+data = "agent/ledger"              # what was spent; it must not go back to a backup
+budget_epsilon = 8                 # over all recipes, at budget_delta
+budget_delta = 1e-4
+anchors = "anchors.starling"       # came with the software
+[[tasks]]
+recipe = "recipe.starling"
+manifest = "manifest.starling"     # of the relay
+data = ["digits"]                  # what a contribution must say that it is made of
+[local]
+address = "127.0.0.1:9006"         # for the owner: /readyz /statusz /metrics`
+
 	controllerExample = `role = "controller"
 data = "controller"                # directory of the journal and of models
 key = "controller.key"             # starling key root --out controller.key
@@ -105,6 +118,20 @@ address = "127.0.0.1:8005"         # where relays come, or devices where there i
 [local]
 address = "127.0.0.1:9005"         # for the operator: /readyz /statusz /metrics`
 )
+
+func serveAgent() *command {
+	const what = "takes part in trainings for processes of this machine: it has the ledger, the coin and the credentials, and sends when it is time"
+	return serveParty("agent", what, agentExample, func(path string) (*server, error) {
+		config, err := deploy.LoadAgent(path)
+		if err != nil {
+			return nil, err
+		}
+		return &server{
+			check: config.Check, holds: fmt.Sprintf("%d recipes", len(config.Tasks)), level: config.Log.Level,
+			parts: func(log *slog.Logger) ([]service.Part, error) { return config.Parts(log, deploy.Listeners{}), nil },
+		}, nil
+	})
+}
 
 func serveRelay() *command {
 	const what = "forwards sealed requests to one gateway, which then does not learn who sent them"

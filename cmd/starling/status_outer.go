@@ -78,6 +78,12 @@ func loadOuter(command string, args []string) (all []outer, rest []string, err e
 				return nil, nil, ofInput(err, "starling serve controller --help shows a configuration to begin with")
 			}
 			o = outerController(path, c)
+		case deploy.AgentRole:
+			c, err := deploy.LoadAgent(path)
+			if err != nil {
+				return nil, nil, ofInput(err, "starling serve agent --help shows a configuration to begin with")
+			}
+			o = outerAgent(path, c)
 		case deploy.CollectorRole:
 			c, err := deploy.LoadCollector(path)
 			if err != nil {

@@ -1,0 +1,344 @@
+package agent
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/starling-agg/starling/client"
+	"github.com/starling-agg/starling/client/participate"
+	"github.com/starling-agg/starling/client/sender"
+	"github.com/starling-agg/starling/client/training"
+	"github.com/starling-agg/starling/fl/session"
+	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// Errors of a contribution, all from before a coin was tossed, beside *[PolicyError],
+// *[VectorError], *[RoundError] and what package participate fails with.
+var (
+	// ErrUnknown: no task of the agent has that name.
+	ErrUnknown = errors.New("agent: it answers no such recipe")
+	// ErrContributed: the round was paid for already, by another update or in another life
+	// of the agent.
+	ErrContributed = errors.New("agent: something was contributed to this round already")
+	// ErrBusy: as much is being sent as may be at one time.
+	ErrBusy = errors.New("agent: too much is being sent")
+	// ErrNoModel: nothing was announced that the round's updates could be made on.
+	ErrNoModel = errors.New("agent: no model is announced")
+)
+
+// A RoundError is a contribution to another round than the one that runs.
+type RoundError struct {
+	Asked, Now uint64 // rounds, as [session.Round] counts
+}
+
+func (e *RoundError) Error() string {
+	if e.Asked < e.Now {
+		return fmt.Sprintf("agent: round %d is over, and it is round %d: an update on an old model counts for nothing", e.Asked, e.Now)
+	}
+	return fmt.Sprintf("agent: round %d has not begun, and it is round %d", e.Asked, e.Now)
+}
+
+// A Task is a recipe that an agent answers.
+type Task struct {
+	// Sender says how; its Client.Checked is required, and of a vector recipe.
+	Sender sender.Options
+	// Remote is where models come from; required for the recipe of a training, and for no
+	// other.
+	Remote training.Remote
+	Policy Policy
+}
+
+// Options make an agent.
+type Options struct {
+	// Home is where the ledger is. Required.
+	Home sender.Home
+	// Tasks are one at least.
+	Tasks []Task
+	// Sending is how many contributions may be on their way at one time; default 64.
+	Sending int
+	// Log is told of what goes wrong, and of nothing else; default none.
+	Log *slog.Logger
+}
+
+const (
+	defaultSending = 64
+	// MaxTasks bounds [Options.Tasks].
+	MaxTasks = 64
+	// bornFile holds when the ledger was made, so that a new one is known.
+	bornFile = "born"
+	// fresh is for how long an announcement is not asked for again.
+	fresh = time.Second
+	// awaits is how long what is on its way is waited for at the end.
+	awaits = 10 * time.Second
+)
+
+// Validate says what is wrong with options.
+func (o *Options) Validate() error {
+	if len(o.Tasks) < 1 || len(o.Tasks) > MaxTasks || o.Sending < 0 {
+		return fmt.Errorf("agent: %d tasks and %d on their way, want 1 to %d and 0 or more", len(o.Tasks), o.Sending, MaxTasks)
+	}
+	for _, t := range o.Tasks {
+		c := t.Sender.Client.Checked
+		if c == nil {
+			return errors.New("agent: a task without a recipe")
+		}
+		if err := t.Policy.Validate(); err != nil {
+			return err
+		}
+		r := c.Recipe()
+		if _, ok := r.Vector(); !ok {
+			return fmt.Errorf("agent: %q asks for no vectors", r.Name)
+		}
+		if (r.Training != nil) != (t.Remote.URL != "") {
+			return fmt.Errorf("agent: %q: models come from somewhere exactly where the recipe is of a training", r.Name)
+		}
+	}
+	return nil
+}
+
+// An Agent takes part in recipes. It is safe for concurrent use.
+type Agent struct {
+	o       Options
+	account *sender.Account
+	born    time.Time
+	key     [32]byte // by which updates are told apart, of this life
+	tasks   map[recipe.ID]*task
+	order   []recipe.ID
+	flying  sync.WaitGroup
+	ending  context.Context
+	end     context.CancelFunc
+
+	mu      sync.Mutex
+	last    time.Time // of the last contribution
+	sending int
+	counts  map[string]uint64 // of contributions, by outcome
+}
+
+type task struct {
+	Task
+	id       recipe.ID
+	recipe   *recipe.Recipe
+	follower *training.Follower // nil: no training
+	person   *sender.Person     // nil where it is refused
+	refused  error
+
+	mu   sync.Mutex // one contribution at a time
+	seen map[uint64][sha256.Size]byte
+	// Of what was fetched last; guarded by mu.
+	newest  *session.Announcement
+	asked   time.Time
+	trouble error
+	model   *session.Model
+}
+
+// Open opens an agent's home and holds each recipe against its policy; a recipe that is
+// refused is shown as such, and answered by nobody. It fails as [sender.Home.Open].
+func Open(ctx context.Context, o Options) (*Agent, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	if o.Sending == 0 {
+		o.Sending = defaultSending
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	account, err := o.Home.Open()
+	if err != nil {
+		return nil, err
+	}
+	a := &Agent{o: o, account: account, tasks: make(map[recipe.ID]*task), counts: make(map[string]uint64)}
+	rand.Read(a.key[:])
+	a.ending, a.end = context.WithCancel(context.Background())
+	if err := a.open(ctx); err != nil {
+		return nil, errors.Join(err, account.Close())
+	}
+	return a, nil
+}
+
+func (a *Agent) open(ctx context.Context) (err error) {
+	if a.born, err = bornAt(a.o.Home.Dir, time.Now()); err != nil {
+		return err
+	}
+	for _, in := range a.o.Tasks {
+		c := in.Sender.Client.Checked
+		t := &task{Task: in, id: c.ID(), recipe: c.Recipe(), seen: make(map[uint64][sha256.Size]byte)}
+		if a.tasks[t.id] != nil {
+			return fmt.Errorf("agent: two tasks of the recipe %v", t.id)
+		}
+		t.refused = in.Policy.allows(t.recipe)
+		if t.refused == nil {
+			t.person, t.refused = a.account.Answer(ctx, in.Sender)
+		}
+		if t.refused == nil && t.recipe.Training != nil {
+			t.follower, t.refused = training.Follow(t.recipe, in.Remote, nil, nil)
+		}
+		if errors.Is(t.refused, participate.ErrLedger) {
+			return t.refused
+		}
+		if t.refused != nil {
+			a.o.Log.Warn("a recipe is not answered", "recipe", t.recipe.Name, "error", t.refused)
+		}
+		a.tasks[t.id], a.order = t, append(a.order, t.id)
+	}
+	return nil
+}
+
+// bornAt is when the ledger of a home was made: now, where nothing says so yet.
+func bornAt(dir string, now time.Time) (_ time.Time, err error) {
+	fsys, err := disk.OS(dir)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer func() { err = errors.Join(err, fsys.Close()) }()
+	if b, err := disk.ReadFile(fsys, bornFile, 64); err == nil {
+		return time.Parse(time.RFC3339, string(b))
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return time.Time{}, err
+	}
+	now = now.UTC().Truncate(time.Second)
+	return now, disk.WriteFile(fsys, bornFile, []byte(now.Format(time.RFC3339)))
+}
+
+// Close waits a moment for what is on its way, and closes the home. A report that was not
+// sent is lost, and was paid for.
+func (a *Agent) Close() error {
+	done := make(chan struct{})
+	go func() { a.flying.Wait(); close(done) }()
+	timer := time.NewTimer(awaits)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+	a.end()
+	<-done
+	return a.account.Close()
+}
+
+// A Contribution is an update, or one of each of several persons.
+type Contribution struct {
+	// Round is the one that it is for, as [session.Round] counts.
+	Round uint64
+	// Data says what it was made of, for the policy.
+	Data string
+	// Updates are of one person each.
+	Updates [][]float32
+}
+
+// digest tells contributions apart, in this life of the agent.
+func (a *Agent) digest(c *Contribution) [sha256.Size]byte {
+	h := hmac.New(sha256.New, a.key[:])
+	fmt.Fprintf(h, "%d %q %d\n", c.Round, c.Data, len(c.Updates))
+	for _, u := range c.Updates {
+		h.Write(session.AppendFloats(nil, u))
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// give takes an update for the round that runs. It returns nil once the round is paid
+// for, whatever its coin says, and before anything is sent; every error is from before that.
+func (a *Agent) give(ctx context.Context, id recipe.ID, c *Contribution) error {
+	err := a.contribute(ctx, id, c)
+	a.mu.Lock()
+	a.counts[outcomeOf(err)]++
+	a.mu.Unlock()
+	return err
+}
+
+func (a *Agent) contribute(ctx context.Context, id recipe.ID, c *Contribution) error {
+	t := a.tasks[id]
+	switch {
+	case t == nil:
+		return ErrUnknown
+	case t.refused != nil:
+		return t.refused
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	at := time.Now() // of all that follows: the round may end meanwhile
+	unit, err := t.recipe.TimePrecision.At(at)
+	if err != nil {
+		return err
+	}
+	if now := session.Round(t.recipe, unit); c.Round != now {
+		return &RoundError{c.Round, now}
+	}
+	digest := a.digest(c)
+	if was, ok := t.seen[c.Round]; ok {
+		if was != digest {
+			return ErrContributed
+		}
+		return nil
+	}
+	vector, err := t.vector(ctx, c)
+	if err != nil {
+		return err
+	}
+	if err := a.begin(t, c, at); err != nil {
+		return err
+	}
+	decision, err := t.person.DecideAt(ctx, client.Reals(vector), at)
+	if errors.Is(err, participate.ErrDecided) {
+		err = ErrContributed
+	}
+	if err != nil {
+		a.ended()
+		return err
+	}
+	a.mu.Lock()
+	a.last = at
+	a.mu.Unlock()
+	clear(t.seen) // of rounds that are over
+	t.seen[c.Round] = digest
+	a.flying.Add(1)
+	go func() {
+		defer a.flying.Done()
+		defer a.ended()
+		a.send(t, decision)
+	}()
+	return nil
+}
+
+// begin holds a contribution against the policy, and makes room for it.
+func (a *Agent) begin(t *task, c *Contribution, now time.Time) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := t.Policy.takes(c.Data, len(c.Updates), a.born, a.last, now); err != nil {
+		return err
+	}
+	if a.sending >= a.o.Sending {
+		return ErrBusy
+	}
+	a.sending++
+	return nil
+}
+
+func (a *Agent) ended() {
+	a.mu.Lock()
+	a.sending--
+	a.mu.Unlock()
+}
+
+// send carries a decision out. Its outcome is told by no count and no log line: they would
+// tell the coin.
+func (a *Agent) send(t *task, d *participate.Decision) {
+	if _, waits := t.recipe.Slotted(); waits {
+		t.person.SendDue(a.ending, d)
+		return
+	}
+	d.Send(a.ending)
+}
+
+// Tasks are the recipes, in the order of the options.
+func (a *Agent) Tasks() []recipe.ID { return slices.Clone(a.order) }

@@ -1,0 +1,154 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/starling-agg/starling/client/training"
+	"github.com/starling-agg/starling/fl/session"
+)
+
+// A VectorError is an update that nothing can be made of.
+type VectorError struct {
+	Person  int // counted from 0
+	Problem string
+}
+
+func (e *VectorError) Error() string {
+	return fmt.Sprintf("agent: the update of person %d %s", e.Person, e.Problem)
+}
+
+// entries is how many numbers an update has.
+func (t *task) entries(s *session.Session) int {
+	if s != nil {
+		return s.Terms.Dimension()
+	}
+	q, _ := t.recipe.Vector()
+	if p := t.recipe.Projection; p != nil {
+		return int(p.Entries)
+	}
+	return int(q.Dimension)
+}
+
+// vector makes what is reported of a contribution: of several persons' updates the sum,
+// each cut to the P-th part of the clipping norm. t.mu must be held.
+func (t *task) vector(ctx context.Context, c *Contribution) ([]float64, error) {
+	q, _ := t.recipe.Vector()
+	clip := q.Norm()
+	var s *session.Session
+	if t.follower != nil {
+		m, of, err := t.current(ctx, c.Round)
+		if err != nil {
+			return nil, err
+		}
+		clip, s = m.Clip, of
+	}
+	n, persons := t.entries(s), t.Policy.persons()
+	if len(c.Updates) == 0 {
+		return nil, &VectorError{0, "is missing: a contribution has one at least"}
+	}
+	for i, u := range c.Updates {
+		if len(u) != n {
+			return nil, &VectorError{i, fmt.Sprintf("has %d numbers, want %d", len(u), n)}
+		}
+		for j, x := range u {
+			if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
+				return nil, &VectorError{i, fmt.Sprintf("has %v as number %d", x, j)}
+			}
+		}
+	}
+	update := c.Updates[0]
+	if persons > 1 {
+		update = sumOfPersons(c.Updates, clip/float64(persons))
+	}
+	if s == nil {
+		return within(update, clip), nil
+	}
+	vector := make([]float64, s.Terms.Entries())
+	if err := s.Terms.Vector(vector, update, clip, q.Norm()); err != nil {
+		return nil, err
+	}
+	return vector, nil
+}
+
+// sumOfPersons adds up updates, each scaled down to a norm of at most part.
+func sumOfPersons(updates [][]float32, part float64) []float32 {
+	sum := make([]float64, len(updates[0]))
+	for _, u := range updates {
+		for i, x := range within(u, part) {
+			sum[i] += x
+		}
+	}
+	out := make([]float32, len(sum))
+	for i, x := range sum {
+		out[i] = float32(x)
+	}
+	return out
+}
+
+// within is an update scaled down to a norm of at most bound, where it is longer.
+func within(update []float32, bound float64) []float64 {
+	squares := 0.0
+	for _, x := range update {
+		squares += float64(x) * float64(x)
+	}
+	scale := 1.0
+	if length := math.Sqrt(squares); length > bound {
+		scale = bound / length
+	}
+	out := make([]float64, len(update))
+	for i, x := range update {
+		out[i] = scale * float64(x)
+	}
+	return out
+}
+
+// current is the model that updates of a round are made on, and its session. t.mu must be
+// held.
+func (t *task) current(ctx context.Context, round uint64) (*session.Model, *session.Session, error) {
+	s, err := t.follower.Session(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if t.newest == nil || t.newest.Round != round {
+		if _, err := t.look(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	switch a := t.newest; {
+	case a == nil:
+		return nil, nil, ErrNoModel
+	case a.Round != round:
+		return nil, nil, &RoundError{round, a.Round}
+	case s.Terms.Clipping.Adaptive != nil && t.Policy.persons() > 1:
+		return nil, nil, &PolicyError{"persons", "the clipping norm of this training adapts to single updates, and sums of persons' are always shorter"}
+	}
+	if t.model == nil || t.model.Round != round {
+		if t.model, err = t.follower.Model(ctx, t.newest); err != nil {
+			return nil, nil, err
+		}
+	}
+	return t.model, s, nil
+}
+
+// look asks for the newest announcement, unless that was just done. The same is
+// fetched whoever asks. t.mu must be held.
+func (t *task) look(ctx context.Context) (*session.Announcement, error) {
+	now := time.Now()
+	if now.Sub(t.asked) < fresh {
+		return t.newest, t.trouble
+	}
+	t.asked = now
+	a, err := t.follower.Newest(ctx)
+	if errors.Is(err, training.ErrNotYet) {
+		a, err = t.newest, nil
+	}
+	if err == nil {
+		t.newest = a
+	}
+	t.trouble = err
+	return t.newest, err
+}
