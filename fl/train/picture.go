@@ -77,7 +77,11 @@ func (r *Report) Caption() string {
 			s += fmt.Sprintf(": %d reports rejected.", r.Unsent.Norm)
 		}
 	}
-	return s + " Accuracy is on test images that no device has. The simulator computes the integers of the running system."
+	s += " Accuracy is on test images that no device has."
+	if r.Real {
+		return s + " All parties ran, on one machine."
+	}
+	return s + " The simulator computes the integers of the running system."
 }
 
 func (r *Report) picture() draw.Picture {

@@ -25,6 +25,12 @@ type Report struct {
 	Rounds   int     `json:"rounds"`
 	Seconds  float64 `json:"seconds"`
 
+	// Real says that there were servers, and that nobody knew the coins; else it was the
+	// simulator's round.
+	Real bool `json:"real"`
+	// SecondsByStep are those of a training with servers, their start and end included.
+	SecondsByStep map[string]float64 `json:"seconds_by_step,omitempty"`
+
 	Data       string `json:"data"`
 	Model      string `json:"model"`
 	Shape      string `json:"shape"`
@@ -68,7 +74,7 @@ func (t *trainer) newReport() (*Report, error) {
 	}
 	r := &Report{
 		Delta: claim.Delta.Float(), Data: t.o.Set.Name, Model: t.o.Model, Shape: t.model.Shape(), Dimension: t.model.Parameters(),
-		Devices: t.o.devices(), Sample: t.o.Sample.String(), Optimizer: t.o.Optimizer, Seed: t.o.Seed, MinBatch: t.recipe.MinBatch,
+		Devices: t.o.Devices, Sample: t.o.Sample.String(), Optimizer: t.o.Optimizer, Seed: t.o.Seed, MinBatch: t.recipe.MinBatch,
 		TestImages: len(t.o.Set.Test), Attackers: t.o.Attackers, Unvalidated: t.o.Unvalidated, Neighbours: t.recipe.Neighbours().String(),
 		RecipeID: fmt.Sprint(id),
 	}

@@ -24,7 +24,7 @@ type trainer struct {
 	recipe    *recipe.Recipe
 	norm      float64 // the recipe's bound, in units of the entries
 	unit      float64 // what the integers of a sum count, in the same
-	sim       *simulator.Simulator
+	world     World
 	optimizer *optimizer.Optimizer
 	now       []float64 // parameters
 	mean      []float64 // of the last rounds' parameters
@@ -33,8 +33,19 @@ type trainer struct {
 	report    *Report
 }
 
-// Run trains. It ends early with ctx, and with a [*simulator.BudgetError] when the guarantee
-// covers no more rounds: then the report is of those that it covered.
+// A World plays the rounds of one recipe, one after another: the simulator, or servers.
+type World interface {
+	// Round plays one round of a number of devices, as [simulator.Simulator.Round] does:
+	// answer is asked for their reports, from several goroutines. A *simulator.TooFewError
+	// and a *simulator.BudgetError say that nothing was released; other errors end the
+	// training.
+	Round(ctx context.Context, devices int, answer simulator.Answer) (*simulator.Sum, error)
+	// Rounds that were begun.
+	Rounds() uint32
+}
+
+// Run trains in the simulator. It ends early with ctx, and with a [*simulator.BudgetError]
+// when the guarantee covers no more rounds: then the report is of those that it covered.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	begun := time.Now()
 	r, err := o.Recipe()
@@ -42,15 +53,32 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 	o = o.WithDefaults()
-	t := &trainer{o: o, model: o.newModel(), recipe: r}
-	q, _ := r.Vector()
-	t.norm, t.unit = q.Norm(), q.Unit()
-	if t.sim, err = o.simulator(r); err != nil {
+	sim, err := o.simulator(r)
+	if err != nil {
 		return nil, err
 	}
+	report, err := RunIn(ctx, o, r, sim)
+	if report != nil {
+		report.Seconds = time.Since(begun).Seconds()
+	}
+	return report, err
+}
+
+// RunIn is [Run] in a world that plays rounds of r, which was made of o.Asked. The report's
+// Seconds are those of the rounds.
+func RunIn(ctx context.Context, o Options, r *recipe.Recipe, world World) (*Report, error) {
+	begun := time.Now()
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	o = o.WithDefaults()
+	t := &trainer{o: o, model: o.newModel(), recipe: r, world: world}
+	q, _ := r.Vector()
+	t.norm, t.unit = q.Norm(), q.Unit()
 	t.now = t.model.Start(stream.New(o.Seed, "model", 0).Normal)
 	t.mean = append([]float64(nil), t.now...)
 	t.optimizer = optimizer.New(optimizer.Config{Kind: o.Optimizer, Rate: o.Rate, Momentum: o.Momentum}, len(t.now))
+	var err error
 	if t.report, err = t.newReport(); err != nil {
 		return nil, err
 	}
@@ -84,11 +112,11 @@ func (t *trainer) rounds(ctx context.Context) error {
 
 // round plays one round and steps the model, if it is released.
 func (t *trainer) round(ctx context.Context) error {
-	sum, err := t.sim.Round(ctx, t.o.devices(), t.answer)
+	sum, err := t.world.Round(ctx, t.o.Devices, t.answer)
 	if sum != nil {
 		t.report.Unsent.Add(sum.Unsent)
 	}
-	t.report.Rounds = int(t.sim.Rounds())
+	t.report.Rounds = int(t.world.Rounds())
 	if few := new(simulator.TooFewError); errors.As(err, &few) {
 		t.report.Skipped++
 		return nil
@@ -98,7 +126,7 @@ func (t *trainer) round(ctx context.Context) error {
 	}
 	gradient := sum.Estimate
 	for i := range gradient {
-		gradient[i] /= float64(t.o.devices())
+		gradient[i] /= float64(t.o.Devices)
 	}
 	t.optimizer.Step(t.now, gradient)
 	if float64(t.report.Rounds) > float64(t.o.Rounds)*(1-t.o.Average) {
