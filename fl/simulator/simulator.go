@@ -13,8 +13,10 @@ import (
 	"sync/atomic"
 
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/dp/correlated"
 	"github.com/starling-agg/starling/dp/noise"
 	"github.com/starling-agg/starling/fl/internal/stream"
+	"github.com/starling-agg/starling/fl/simulator/internal/twin"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/vdaf"
 	"github.com/starling-agg/starling/vdaf/pine"
@@ -22,7 +24,7 @@ import (
 
 // ErrRecipe is for recipes that the simulator does not play, wrapped with the reason.
 var ErrRecipe = errors.New("simulator: it plays vector recipes of two servers with proofs of package pine, whose devices round to nearest and answer always or by " +
-	"one coin, and whose servers add independent noise")
+	"one coin, and whose servers add the noise")
 
 // A BudgetError says that the rounds are over that a recipe's guarantee covers.
 type BudgetError struct{ Rounds uint32 }
@@ -48,8 +50,14 @@ type Options struct {
 	// Unvalidated takes reports of any norm, as servers would that verify no proofs.
 	Unvalidated bool
 	// Insistent are how many devices, the first ones, report in every round whatever their
-	// coins say.
+	// coins say, and however soon after another.
 	Insistent int
+	// NoiseScale, if it is not 0/0, has the servers' noise be that part of what the recipe
+	// says, above 0 and at most 1: what is left of it in the mean of a cohort that is
+	// larger by 1 over that, where the signal is about the same (the noise_scale of
+	// pfl-research). It says how a model of many devices would turn out, whose guarantee the recipe
+	// has; the devices that are there would not have it.
+	NoiseScale recipe.Rational
 }
 
 func (o *Options) always(device int) bool { return device < o.Insistent }
@@ -68,6 +76,31 @@ type Simulator struct {
 	spent    uint32
 	report   coin // of an answer
 	dummy    coin // of a dummy, where that said no
+	// deviation is that of both servers' noise in a number, where rounds have noise of their
+	// own.
+	deviation float64
+	series    *series      // nil where they have
+	choices   twin.Choices // of tests
+}
+
+// A series is noise that is correlated over rounds, and what later rounds need of earlier.
+type series struct {
+	noise    recipe.CorrelatedGaussian
+	released uint64
+	spans    []correlated.Span // of the last releases, the latest first
+	past     [2][][]int64      // the noise of both servers in these, in finer units
+}
+
+func init() {
+	twin.Choose = func(x any, c twin.Choices) {
+		s := x.(*Simulator)
+		if c.Draw != nil {
+			s.choices.Draw = c.Draw
+		}
+		if c.Decide != nil {
+			s.choices.Decide = c.Decide
+		}
+	}
 }
 
 // New returns the simulator of a recipe, which has been checked. Errors wrap ErrRecipe.
@@ -77,7 +110,7 @@ func New(r *recipe.Recipe, o Options) (*Simulator, error) {
 		return nil, fmt.Errorf("%w: the query is another", ErrRecipe)
 	}
 	config, ok := q.VDAFConfig().(dap.PineConfig)
-	if _, correlated := r.Correlated(); !ok || correlated || r.Projection != nil || r.Randomized() || r.ByAnswer() || r.Slots() != 1 ||
+	if !ok || r.Projection != nil || r.Randomized() || r.ByAnswer() || r.Slots() != 1 ||
 		r.Cover != nil || q.Encoding().Randomized {
 		return nil, ErrRecipe
 	}
@@ -85,20 +118,52 @@ func New(r *recipe.Recipe, o Options) (*Simulator, error) {
 		return nil, fmt.Errorf("%w: %w", ErrRecipe, err)
 	}
 	chances := r.Chances(recipe.OtherAnswer)
-	s := &Simulator{recipe: r, encoding: q.Encoding(), options: o, report: newCoin(chances.Report), dummy: newCoin(chances.Dummy)}
+	s := &Simulator{recipe: r, encoding: q.Encoding(), options: o, rounds: Covered(r), report: newCoin(chances.Report), dummy: newCoin(chances.Dummy)}
 	var err error
 	if s.vdaf, err = pine.New(config.PineParams()); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRecipe, err)
 	}
-	if s.sampler, err = r.Noise.Sampler(); err != nil {
+	drawn, err := o.scaled(r.Noise)
+	if err != nil {
+		return nil, fmt.Errorf("simulator: %w", err)
+	}
+	if s.sampler, err = drawn.Sampler(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRecipe, err)
 	}
 	stream.New(o.Seed, "noise of the leader", 0).Read(s.leader[:])
 	stream.New(o.Seed, "noise of the helper", 0).Read(s.helper[:])
-	if claim, ok := r.Claim.(recipe.ApproxDP); ok {
-		s.rounds = claim.Rounds
+	if n, ok := drawn.(recipe.CorrelatedGaussian); ok {
+		s.series = &series{noise: n}
 	}
+	s.deviation = drawn.Spread().Deviation
 	return s, nil
+}
+
+// scaled is noise of NoiseScale times the deviation.
+func (o *Options) scaled(n recipe.Noise) (recipe.Noise, error) {
+	if o.NoiseScale == (recipe.Rational{}) {
+		return n, nil
+	}
+	scale := o.NoiseScale.Rat()
+	if !o.NoiseScale.Valid() || scale.Cmp(big.NewRat(1, 1)) > 0 {
+		return nil, fmt.Errorf("a noise scale of %s, want above 0, at most 1", o.NoiseScale)
+	}
+	var of *big.Rat
+	switch n.(type) {
+	case recipe.DiscreteGaussian, recipe.CorrelatedGaussian: // the parameter is the variance
+		of = scale.Mul(scale, scale)
+	default:
+		return nil, fmt.Errorf("a noise scale goes with Gaussian noise")
+	}
+	of.Mul(of, n.Parameter().Rat())
+	// Rounded to a multiple of 2^-16, which is far finer than what is drawn.
+	const fine = 1 << 16
+	num := new(big.Int).Quo(new(big.Int).Mul(of.Num(), big.NewInt(fine)), of.Denom())
+	if !num.IsUint64() || num.Sign() == 0 {
+		return nil, fmt.Errorf("a noise scale of %s leaves no noise that can be drawn", o.NoiseScale)
+	}
+	variance, err := recipe.NewRational(num.Uint64(), fine)
+	return n.Sized(variance), err
 }
 
 // dimension is the length of vectors.
@@ -145,6 +210,9 @@ type Sum struct {
 	// Reports that hold, of which Dummies are of no answer.
 	Reports, Dummies uint64
 	Unsent           Unsent
+	// SNR is the norm of the sum that was reported over that of the noise, as it is
+	// expected: what is told of a simulation, for nobody knows it of a private sum.
+	SNR float64
 }
 
 // Round plays one round of a number of devices. Where a device's coin lets it, answer is
@@ -168,6 +236,11 @@ func (s *Simulator) Round(ctx context.Context, devices int, answer Answer) (*Sum
 	if most, ok := s.recipe.MostReports(); ok && out.Reports > most {
 		return nil, fmt.Errorf("simulator: a round of %d reports, and sums have room for %d", out.Reports, most)
 	}
+	exact, err := s.vdaf.Unshard(shares[:])
+	if err != nil {
+		return nil, fmt.Errorf("simulator: %w", err)
+	}
+	out.SNR = norm(exact) / (s.strays() * math.Sqrt(float64(len(exact))))
 	if err := s.noise(shares, round); err != nil {
 		return nil, err
 	}
@@ -198,7 +271,16 @@ func (s *Simulator) decide(devices int, round uint32) []decision {
 	for i := range all {
 		// Both are drawn whatever the first says, so that devices do not move each other's.
 		reporting, covering := coins.Uint64(), coins.Uint64()
+		if s.choices.Decide != nil {
+			if answer, dummy := s.choices.Decide(i, round); answer {
+				all[i] = reports
+			} else if dummy {
+				all[i] = dummies
+			}
+			continue
+		}
 		switch {
+		case !Turn(s.recipe, i, round):
 		case s.report.falls(reporting):
 			all[i] = reports
 		case s.dummy.falls(covering):
@@ -206,6 +288,23 @@ func (s *Simulator) decide(devices int, round uint32) []decision {
 		}
 	}
 	return all
+}
+
+// Turn says whether a device takes part in a round, which is counted from 0: always, unless
+// noise is correlated over rounds. Then device i has its turn in those that leave the
+// remainder i over the recipe's separation, so that each keeps its distance.
+func Turn(r *recipe.Recipe, device int, round uint32) bool {
+	n, ok := r.Correlated()
+	return !ok || uint64(device)%n.Series.Separation == uint64(round)%n.Series.Separation
+}
+
+// Covered is how many rounds the guarantee of a recipe covers; 0 where it has none.
+func Covered(r *recipe.Recipe) uint32 {
+	if n, ok := r.Correlated(); ok { // the claim counts the rounds of one device
+		return uint32(n.Series.Rounds)
+	}
+	claim, _ := r.Claim.(recipe.ApproxDP)
+	return claim.Rounds
 }
 
 // A coin falls with a probability, rounded down to a multiple of 2^-64.
@@ -362,19 +461,75 @@ func over(units []int64, bound uint64) bool {
 	return high > h || high == h && low > l
 }
 
+// strays is the deviation of both servers' noise in a number of the next release.
+func (s *Simulator) strays() float64 {
+	if x := s.series; x != nil {
+		e := x.noise.Errors(int(min(x.released+1, x.noise.Series.Rounds)))
+		return math.Sqrt(2 * e.Round[len(e.Round)-1])
+	}
+	return s.deviation
+}
+
+func norm(v []int64) float64 {
+	sum := 0.0
+	for _, x := range v {
+		sum += float64(x) * float64(x)
+	}
+	return math.Sqrt(sum)
+}
+
 // noise adds to each share what its server draws.
 func (s *Simulator) noise(shares [2]*vdaf.AggShare, round uint32) error {
 	draws := [2][]int64{make([]int64, s.dimension()), make([]int64, s.dimension())}
 	which := binary.BigEndian.AppendUint32(nil, round)
 	var both sync.WaitGroup
 	for i, key := range []*noise.Key{&s.leader, &s.helper} {
-		both.Go(func() { key.Sample(s.sampler, draws[i], which) })
+		both.Go(func() {
+			if s.choices.Draw != nil {
+				s.choices.Draw(i, round, draws[i])
+				return
+			}
+			key.Sample(s.sampler, draws[i], which)
+		})
 	}
 	both.Wait()
+	if s.series != nil {
+		if err := s.series.correlate(&draws, round); err != nil {
+			return fmt.Errorf("simulator: %w", err)
+		}
+	}
 	for i, share := range shares {
 		if err := share.AddSigned(draws[i]); err != nil {
 			return fmt.Errorf("simulator: %w", err)
 		}
 	}
 	return nil
+}
+
+// correlate makes the noise of a round of what both servers drew, as their stores do: it
+// leans on the releases before that the rule says, and is kept for those after.
+func (x *series) correlate(draws *[2][]int64, round uint32) error {
+	rule, span := x.noise.Series, correlated.Span{First: uint64(round), Last: uint64(round)}
+	lean, err := rule.Next(span, x.released, x.spans)
+	if err != nil {
+		return err
+	}
+	keep := max(1, rule.Strategy.Bands()-1) // one always, to know the order by
+	for server, drawn := range draws {
+		w, err := rule.Strategy.Next(x.past[server][:lean], drawn)
+		if err != nil {
+			return err
+		}
+		x.past[server] = latest(x.past[server], w, keep)
+		rule.Strategy.Round(draws[server], w)
+	}
+	x.spans = latest(x.spans, span, keep)
+	x.released++
+	return nil
+}
+
+// latest is a list with one more at its front, and at most n long.
+func latest[T any](list []T, first T, n int) []T {
+	list = append([]T{first}, list...)
+	return list[:min(n, len(list))]
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/starling-agg/starling/dp/correlated"
 	"github.com/starling-agg/starling/fl/images"
 	"github.com/starling-agg/starling/fl/model"
 	"github.com/starling-agg/starling/fl/optimizer"
@@ -42,6 +43,12 @@ type Options struct {
 	// Sample is the probability with which a device takes part in a round; 1/1 is in all,
 	// and the default below 1,000 devices.
 	Sample recipe.Rational
+	// Correlated, if not 0, is of how many bands the noise is of which later rounds take back a
+	// part (package correlated): 2 to 64. Each device takes part in one of as many rounds,
+	// all in turn, and there are no coins.
+	Correlated int
+	// NoiseScale is that of the simulator: a large cohort by a small one. 0/0 is all noise.
+	NoiseScale recipe.Rational
 	// MinBatch is B, the least reports of a round that is released; half of those expected
 	// if zero, and 20 at least.
 	MinBatch int
@@ -54,8 +61,12 @@ type Options struct {
 	// reports the gradient.
 	Images, LocalSteps int
 	LocalRate          float64
-	// Clip is the norm to which a device scales its vector down.
-	Clip float64
+	// Partition is which images devices have: IID, the default, or Shards, for which Images
+	// is even.
+	Partition string
+	// Clip is the norm to which a device scales its vector down. With AdaptiveClip above 0
+	// it begins there, and follows that quantile of the norms of updates, below 1.
+	Clip, AdaptiveClip float64
 	// Optimizer of the server: SGD, the default, or Adam. Rate is its learning rate, for
 	// gradients in units of Clip; Momentum is from 0 to below 1.
 	Optimizer      string
@@ -83,6 +94,9 @@ const (
 	maxHidden = 1024
 	minBatch  = recipe.SampledBatchFloor
 )
+
+// seriesBits is the precision of the coefficients of correlated noise, in binary places.
+const seriesBits = 8
 
 // fracBits is the precision of what devices send, in binary places at norm 1: rounding is
 // far below the noise, and field32 has room for tens of thousands of reports.
@@ -132,7 +146,7 @@ func (o Options) WithDefaults() Options {
 	if o.Sample == (recipe.Rational{}) {
 		o.Sample = recipe.Rational{Num: 1, Den: 8}
 		switch {
-		case o.Set != nil && o.Devices < 1000: // too few to hide among: see recipe.Dummies
+		case o.Correlated > 0, o.Set != nil && o.Devices < 1000: // too few to hide among: see recipe.Dummies
 			o.Sample.Den = 1
 		case small:
 			o.Sample.Den = 4
@@ -159,10 +173,23 @@ func (o Options) WithDefaults() Options {
 	fill(&o.Average, 0.5)
 	o.Average = max(0, o.Average)
 	fill(&o.Push, 100)
+	if o.Partition == "" {
+		o.Partition = IID
+	}
 	if o.Set != nil && o.MinBatch == 0 {
-		o.MinBatch = max(minBatch, int(float64(o.Devices)*o.Sample.Float()/2))
+		o.MinBatch = max(minBatch, int(o.expected()/2))
 	}
 	return o
+}
+
+// cohort is how many devices decide in a round, and expected how many of them report.
+func (o *Options) cohort() float64   { return float64(o.Devices) / float64(max(1, o.Correlated)) }
+func (o *Options) expected() float64 { return o.cohort() * o.Sample.Float() }
+
+// turns is in how many of the first rounds the busiest device takes part.
+func (o *Options) turns(rounds int) uint32 {
+	each := max(1, o.Correlated)
+	return uint32((rounds + each - 1) / each)
 }
 
 // most is for how many devices there are images.
@@ -208,10 +235,22 @@ func (o Options) Validate() error {
 		return wrong("images", "are %d each of %d; want 1 or more, and %d devices at least", o.Images, len(o.Set.Train), minBatch)
 	case o.Devices < minBatch || o.Devices > o.most():
 		return wrong("devices", "are %d; want %d to %d, for which there are images", o.Devices, minBatch, o.most())
+	case o.Partition != IID && o.Partition != Shards:
+		return wrong("partition", "is %q; want %s or %s", o.Partition, IID, Shards)
+	case o.Partition == Shards && o.Images%shardsEach != 0:
+		return wrong("images", "are %d each; %s are %d of as many each", o.Images, Shards, shardsEach)
+	case o.AdaptiveClip != 0 && !(o.AdaptiveClip > 0 && o.AdaptiveClip < 1):
+		return wrong("adaptive clip", "is %g; want a quantile above 0 and below 1", o.AdaptiveClip)
+	case o.Correlated != 0 && (o.Correlated < 2 || o.Correlated > min(correlated.MaxBands, o.Covered)):
+		return wrong("correlated noise", "has %d bands; want 2 to %d, and no more than rounds", o.Correlated, correlated.MaxBands)
+	case o.Correlated != 0 && o.Sample.Num != o.Sample.Den:
+		return wrong("sample", "is %s; want 1 with correlated noise, whose devices take turns without coins", o.Sample)
+	case o.NoiseScale != (recipe.Rational{}) && !(o.NoiseScale.Valid() && o.NoiseScale.Num <= o.NoiseScale.Den):
+		return wrong("noise scale", "is %s; want above 0, at most 1", o.NoiseScale)
 	case o.LocalSteps < 1 || o.LocalSteps > 100:
 		return wrong("local steps", "are %d; want 1 to 100", o.LocalSteps)
-	case o.MinBatch < minBatch || o.MinBatch > o.Devices:
-		return wrong("least batch", "is %d; want %d to the %d devices", o.MinBatch, minBatch, o.Devices)
+	case o.MinBatch < minBatch || float64(o.MinBatch) > o.cohort():
+		return wrong("least batch", "is %d; want %d to the %g devices of a round", o.MinBatch, minBatch, o.cohort())
 	case !positive(o.LocalRate) || !positive(o.Clip) || !positive(o.Rate):
 		return wrong("rates and clipping norm", "are %g, %g and %g; want numbers above 0", o.LocalRate, o.Rate, o.Clip)
 	case o.Optimizer != SGD && o.Optimizer != Adam:
@@ -248,7 +287,7 @@ func (o Options) Asked() (account.Options, error) {
 		return account.Options{}, err
 	}
 	o = o.WithDefaults()
-	q, err := recipe.NewVector(uint32(o.newModel().Parameters()), 1, fracBits, 0)
+	q, err := recipe.NewVector(uint32(o.newModel().Parameters()+o.extra()), 1, fracBits, 0)
 	if err != nil {
 		return account.Options{}, fmt.Errorf("train: %w", err)
 	}
@@ -260,6 +299,14 @@ func (o Options) Asked() (account.Options, error) {
 		Query:       q, MinBatch: uint64(o.MinBatch),
 		Leader: "https://leader.example/", Helper: "https://helper.example/",
 		Kind: account.GaussianNoise, Epsilon: o.Epsilon, Delta: o.Delta, Rounds: uint32(o.Covered),
+	}
+	if o.Correlated > 0 {
+		strategy, err := correlated.Optimize(o.Correlated, o.Covered, seriesBits)
+		if err != nil {
+			return account.Options{}, fmt.Errorf("train: %w", err)
+		}
+		made.Kind, made.Rounds = account.CorrelatedNoise, o.turns(o.Covered)
+		made.Series = correlated.Series{Strategy: strategy, Separation: uint64(o.Correlated), Rounds: uint64(o.Covered)}
 	}
 	if o.Sample.Num < o.Sample.Den {
 		if made.Participation, err = recipe.ParseBernoulli(o.Sample.String()); err != nil {
@@ -286,5 +333,5 @@ func (o Options) Recipe() (*recipe.Recipe, error) {
 
 // simulator returns that of the options, which are filled in.
 func (o *Options) simulator(r *recipe.Recipe) (*simulator.Simulator, error) {
-	return simulator.New(r, simulator.Options{Seed: o.Seed, Unvalidated: o.Unvalidated, Insistent: o.Attackers})
+	return simulator.New(r, simulator.Options{Seed: o.Seed, Unvalidated: o.Unvalidated, Insistent: o.Attackers, NoiseScale: o.NoiseScale})
 }

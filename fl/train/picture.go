@@ -66,6 +66,15 @@ func (r *Report) Caption() string {
 		}
 		s += "."
 	}
+	if r.Correlated > 0 {
+		s += fmt.Sprintf(" Each device reports in one round of %d, and later rounds take back a part of the noise.", r.Correlated)
+	}
+	if r.AdaptiveClip > 0 {
+		s += fmt.Sprintf(" The clipping norm follows the %g quantile of updates, by a bit in each report.", r.AdaptiveClip)
+	}
+	if r.NoiseScale != "" {
+		s += fmt.Sprintf(" NOISE SCALED by %s: what a larger cohort's mean would have, whose epsilon this is; these %d devices would not have it.", r.NoiseScale, r.Devices)
+	}
 	if r.Skipped > 0 {
 		s += fmt.Sprintf(" %s had too few reports and were not released.", rounds(r.Skipped))
 	}

@@ -13,6 +13,11 @@ type Point struct {
 	Round    int     `json:"round"`
 	Accuracy float64 `json:"accuracy"`
 	Epsilon  float64 `json:"epsilon"`
+	// SNR is the signal-to-noise ratio of the round: the norm of what devices reported over
+	// that of both servers' noise. A simulation knows it; 0 where it is not known.
+	SNR float64 `json:"snr,omitempty"`
+	// Clip is the clipping norm after the round.
+	Clip float64 `json:"clip"`
 }
 
 // A Report is what came of a training. Its JSON keys are only added to.
@@ -36,6 +41,9 @@ type Report struct {
 	Shape      string `json:"shape"`
 	Dimension  int    `json:"dimension"`
 	Devices    int    `json:"devices"`
+	Partition  string `json:"partition"`
+	Images     int    `json:"images_each"`
+	LocalSteps int    `json:"local_steps"`
 	Sample     string `json:"sample"`
 	Optimizer  string `json:"optimizer"`
 	Seed       uint64 `json:"seed"`
@@ -52,6 +60,13 @@ type Report struct {
 	// NoiseDeviation is that of both servers' noise in each entry of the mean, where the
 	// clipping norm is 1.
 	NoiseDeviation float64 `json:"noise_deviation"`
+	// AdaptiveClip is the quantile that the clipping norm followed, and Correlated the bands
+	// of the noise: each device reported in one of as many rounds.
+	AdaptiveClip float64 `json:"adaptive_clip,omitempty"`
+	Correlated   int     `json:"correlated,omitempty"`
+	// NoiseScale is which part of the noise there was, as a larger cohort would have in its
+	// mean, which the devices that there are do not make up.
+	NoiseScale string `json:"noise_scale,omitempty"`
 	// BothHonest is epsilon where both servers are honest, and Unsampled where it is known
 	// who reports in which round; both for all rounds that the recipe covers. Null is no
 	// bound.
@@ -76,16 +91,21 @@ func (t *trainer) newReport() (*Report, error) {
 		Delta: claim.Delta.Float(), Data: t.o.Set.Name, Model: t.o.Model, Shape: t.model.Shape(), Dimension: t.model.Parameters(),
 		Devices: t.o.Devices, Sample: t.o.Sample.String(), Optimizer: t.o.Optimizer, Seed: t.o.Seed, MinBatch: t.recipe.MinBatch,
 		TestImages: len(t.o.Set.Test), Attackers: t.o.Attackers, Unvalidated: t.o.Unvalidated, Neighbours: t.recipe.Neighbours().String(),
-		RecipeID: fmt.Sprint(id),
+		RecipeID:  fmt.Sprint(id),
+		Partition: t.o.Partition, Images: t.o.Images, LocalSteps: t.o.LocalSteps, AdaptiveClip: t.o.AdaptiveClip, Correlated: t.o.Correlated,
 	}
-	r.NoiseDeviation = t.recipe.Noise.Spread().Deviation * t.unit / (float64(r.Devices) * t.o.Sample.Float())
+	r.NoiseDeviation = t.recipe.Noise.Spread().Deviation * t.unit / t.o.expected()
+	if s := t.o.NoiseScale; s != (recipe.Rational{}) {
+		r.NoiseScale = s.String()
+		r.NoiseDeviation *= s.Float()
+	}
 	if both, ok := account.BothHonest(t.recipe); ok && both.Finite() {
 		r.BothHonest = &both.Epsilon
 	}
 	if known, err := account.UnconditionalAfter(t.recipe, claim.Rounds); err == nil && known.Finite() {
 		r.Unsampled = &known.Epsilon
 	}
-	r.Curve = []Point{{Accuracy: t.accuracy(t.now)}}
+	r.Curve = []Point{{Accuracy: t.accuracy(t.now), Clip: t.clip}}
 	r.Accuracy = r.Curve[0].Accuracy
 	return r, nil
 }

@@ -25,10 +25,13 @@ type trainer struct {
 	norm      float64 // the recipe's bound, in units of the entries
 	unit      float64 // what the integers of a sum count, in the same
 	world     World
+	images    []images.Image // of all devices
+	clip      float64        // the clipping norm now
 	optimizer *optimizer.Optimizer
 	now       []float64 // parameters
 	mean      []float64 // of the last rounds' parameters
 	averaged  int       // how many are in mean
+	snr       float64   // of the last round that was released
 	buffers   sync.Pool // of workers
 	report    *Report
 }
@@ -72,7 +75,7 @@ func RunIn(ctx context.Context, o Options, r *recipe.Recipe, world World) (*Repo
 		return nil, err
 	}
 	o = o.WithDefaults()
-	t := &trainer{o: o, model: o.newModel(), recipe: r, world: world}
+	t := &trainer{o: o, model: o.newModel(), recipe: r, world: world, images: o.partition(), clip: o.Clip}
 	q, _ := r.Vector()
 	t.norm, t.unit = q.Norm(), q.Unit()
 	t.now = t.model.Start(stream.New(o.Seed, "model", 0).Normal)
@@ -124,11 +127,8 @@ func (t *trainer) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	gradient := sum.Estimate
-	for i := range gradient {
-		gradient[i] /= float64(t.o.Devices)
-	}
-	t.optimizer.Step(t.now, gradient)
+	t.snr = sum.SNR
+	t.optimizer.Step(t.now, t.unscale(sum.Estimate))
 	if float64(t.report.Rounds) > float64(t.o.Rounds)*(1-t.o.Average) {
 		t.averaged++
 		for i, x := range t.now {
@@ -152,17 +152,14 @@ type scratch struct{ gradient, local []float64 }
 // answer is what a device does: it computes how the model should change for its images, so
 // that the clipping norm has the length of the recipe's bound, and reports it.
 func (t *trainer) answer(device int, buf []float64) (simulator.Report, error) {
-	mine := t.o.Set.Train[device*t.o.Images : (device+1)*t.o.Images]
+	mine := t.images[device*t.o.Images : (device+1)*t.o.Images]
 	s, _ := t.buffers.Get().(*scratch)
 	if s == nil {
-		s = &scratch{make([]float64, len(buf)), make([]float64, len(buf))}
+		s = &scratch{make([]float64, len(t.now)), make([]float64, len(t.now))}
 	}
 	defer t.buffers.Put(s)
-	t.update(s, buf, mine)
-	scale := t.norm / t.o.Clip
-	for i := range buf {
-		buf[i] *= scale
-	}
+	t.update(s, buf[:len(t.now)], mine)
+	t.scale(buf)
 	if device < t.o.Attackers {
 		return simulator.Report{Units: t.push(buf)}, nil
 	}
@@ -234,11 +231,11 @@ func (t *trainer) accuracy(parameters []float64) float64 {
 
 // point adds one to the curve.
 func (t *trainer) point() error {
-	spent, err := account.LossAfter(t.recipe, uint32(t.report.Rounds))
+	spent, err := account.LossAfter(t.recipe, t.o.turns(t.report.Rounds))
 	if err != nil {
 		return fmt.Errorf("train: %w", err)
 	}
-	p := Point{Round: t.report.Rounds, Accuracy: t.accuracy(t.published()), Epsilon: spent.Epsilon}
+	p := Point{Round: t.report.Rounds, Accuracy: t.accuracy(t.published()), Epsilon: spent.Epsilon, SNR: t.snr, Clip: t.clip}
 	t.report.add(p)
 	if t.o.Progress != nil {
 		t.o.Progress(p)

@@ -63,7 +63,7 @@ func TestDigits(t *testing.T) {
 	if r.Accuracy < 0.9 || !(r.Epsilon <= 4 && r.Epsilon > 3.9) || r.Delta != 1e-5 || r.Rounds != 80 || r.Skipped != 0 || r.Unsent != (simulator.Unsent{}) {
 		t.Errorf("%+v", r)
 	}
-	if len(told) != points || !slices.Equal(told, r.Curve[1:]) || told[points-1] != (Point{80, r.Accuracy, r.Epsilon}) {
+	if len(told) != points || !slices.Equal(told, r.Curve[1:]) || told[points-1] != (Point{80, r.Accuracy, r.Epsilon, told[points-1].SNR, 0.3}) {
 		t.Errorf("told %v\nof %v", told, r.Curve)
 	}
 	for i, p := range r.Curve[1:] {
@@ -148,7 +148,7 @@ func TestAverage(t *testing.T) {
 func TestUpdate(t *testing.T) {
 	set := digits(t)
 	o := Options{Set: set, Images: 2}.WithDefaults()
-	tr := &trainer{o: o, model: o.newModel()}
+	tr := &trainer{o: o, model: o.newModel(), images: set.Train}
 	n := tr.model.Parameters()
 	tr.now = make([]float64, n)
 	for i := range tr.now {
