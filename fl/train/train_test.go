@@ -261,6 +261,10 @@ func TestOptionsRefuse(t *testing.T) {
 		{Set: s, Sample: recipe.Rational{Num: 3, Den: 2}}, {Set: s, Images: -1}, {Set: s, Images: 72}, {Set: s, LocalSteps: 101}, {Set: s, LocalSteps: -1}, {Set: s, MinBatch: 19},
 		{Set: s, MinBatch: 1438}, {Set: s, Clip: -1}, {Set: s, Clip: math.NaN()}, {Set: s, Rate: math.Inf(1)}, {Set: s, LocalRate: -1}, {Set: s, Optimizer: "x"}, {Set: s, Momentum: 1},
 		{Set: s, Momentum: -0.1}, {Set: s, Average: 1.1}, {Set: s, Attackers: -1}, {Set: s, Attackers: 1438}, {Set: s, Push: 1001}, {Set: s, Push: math.NaN()},
+		{Set: s, Devices: 19}, {Set: s, Devices: 1438}, {Set: s, Devices: -1}, {Set: s, Images: 2, Devices: 719}, {Set: s, Partition: "x"}, {Set: s, Partition: Shards}, {Set: s, Partition: Shards, Images: 3},
+		{Set: s, AdaptiveClip: 1}, {Set: s, AdaptiveClip: -0.1}, {Set: s, AdaptiveClip: math.NaN()}, {Set: s, Correlated: 1}, {Set: s, Correlated: -2}, {Set: s, Correlated: 9, Rounds: 8},
+		{Set: s, Correlated: 65, Rounds: 100}, {Set: s, Correlated: 4, Sample: recipe.Rational{Num: 1, Den: 2}}, {Set: s, Correlated: 4, Devices: 79}, {Set: s, Correlated: 4, MinBatch: 360},
+		{Set: s, NoiseScale: recipe.Rational{Num: 3, Den: 2}}, {Set: s, NoiseScale: recipe.Rational{Den: 2}}, {Set: s, NoiseScale: recipe.Rational{Num: 1}},
 		{Set: with(func(x *images.Set) { x.Train[5].Pixels = x.Train[5].Pixels[:63] })}, {Set: with(func(x *images.Set) { x.Train[5].Label = 10 })},
 		{Set: with(func(x *images.Set) { x.Test = nil })},
 	} {

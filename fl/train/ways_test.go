@@ -1,0 +1,150 @@
+package train
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/starling-agg/starling/fl/images"
+	"github.com/starling-agg/starling/recipe"
+)
+
+// Shards deal each image once, and a device few labels; another seed deals them otherwise.
+func TestPartition(t *testing.T) {
+	set := digits(t)
+	labels := func(o Options, all []images.Image) (mean float64) {
+		for i := range o.Devices {
+			seen := map[int]bool{}
+			for _, image := range all[i*o.Images : (i+1)*o.Images] {
+				seen[image.Label] = true
+			}
+			mean += float64(len(seen)) / float64(o.Devices)
+		}
+		return mean
+	}
+	o := Options{Set: set, Images: 10, Partition: Shards, Seed: 1}.WithDefaults()
+	all := o.partition()
+	if len(all) != o.Devices*10 || o.Devices != 143 {
+		t.Fatalf("%d images of %d devices", len(all), o.Devices)
+	}
+	times := map[*float64]int{}
+	for _, image := range all {
+		times[&image.Pixels[0]]++
+	}
+	for _, image := range set.Train[:len(all)] {
+		if times[&image.Pixels[0]] != 1 {
+			t.Fatal("an image was dealt twice, or to nobody")
+		}
+	}
+	// Ten images at random have 6.5 of ten labels. Two shards have 2, less where both have
+	// the same, more where one has two.
+	if n := labels(o, all); n < 1.8 || n > 2.2 {
+		t.Errorf("%.2f labels a device", n)
+	}
+	iid := o
+	iid.Partition = IID
+	if n := labels(iid, iid.partition()); n < 5.5 {
+		t.Errorf("%.2f labels a device where all are alike", n)
+	}
+	if o.Seed = 2; &all[0].Pixels[0] == &o.partition()[0].Pixels[0] && &all[10].Pixels[0] == &o.partition()[10].Pixels[0] {
+		t.Error("another seed deals the same")
+	}
+	r := run(t, Options{Set: set, Images: 4, LocalSteps: 3, Partition: Shards, Epsilon: recipe.Decimal{Coefficient: 8}, Rounds: 15, Seed: 2})
+	if r.Accuracy < 0.4 || r.Partition != Shards || r.Images != 4 || r.LocalSteps != 3 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// What a device reports under adaptive clipping is within the bound whatever its update, and
+// of a cohort's sum come back the mean update and the share that was within the norm, by
+// which the norm moves as algorithm 1 of the paper has it.
+func TestClipping(t *testing.T) {
+	o := Options{Set: digits(t), AdaptiveClip: 0.8, Clip: 2}.WithDefaults()
+	o.Devices = 4
+	tr := &trainer{o: o, norm: 1, clip: 2}
+	sum := make([]float64, 4)
+	for _, update := range [][]float64{{0.5, 0, 0}, {0, 2, 0}, {0, 0, -8}, {0, 0, 0}} {
+		buf := append(slices.Clone(update), math.NaN())
+		tr.scale(buf)
+		norm, long := 0.0, 0.0
+		for i, x := range buf {
+			norm += x * x
+			sum[i] += x
+		}
+		for _, x := range update {
+			long += x * x
+		}
+		if norm > 1+1e-12 || long > 4 && norm < 1-1e-12 || (buf[3] > 0) != (long <= 4) || math.Abs(buf[3]) != bitShare {
+			t.Errorf("%v is reported as %v, of norm %g", update, buf, norm)
+		}
+	}
+	mean := tr.unscale(slices.Clone(sum))
+	for i, want := range []float64{0.25 / 4, 1. / 4, -1. / 4} { // in units of the norm, to which the third was clipped
+		if math.Abs(mean[i]-want) > 1e-12 {
+			t.Errorf("mean %v", mean)
+		}
+	}
+	if want := 2 * math.Exp(-0.2*(0.75-0.8)); math.Abs(tr.clip-want) > 1e-12 {
+		t.Errorf("the norm went to %g, want %g", tr.clip, want)
+	}
+	// Noise may say that more than all or fewer than none are within it.
+	for _, bit := range []float64{9, -9} {
+		before := tr.clip
+		tr.unscale([]float64{0, 0, 0, bit})
+		if want := before * math.Exp(-0.2*(max(0, math.Copysign(1, bit))-0.8)); math.Abs(tr.clip-want) > 1e-12 {
+			t.Errorf("a bit of %g moves the norm from %g to %g, want %g", bit, before, tr.clip, want)
+		}
+	}
+	// With a norm that begins far too large, one that adapts learns, and one that stays does
+	// not; both cost the same.
+	o = Options{Set: digits(t), Clip: 20, Rounds: 40, Seed: 1}
+	stays := run(t, o)
+	o.AdaptiveClip = 0.5
+	adapts := run(t, o)
+	if adapts.Accuracy < stays.Accuracy+0.1 || adapts.Epsilon != stays.Epsilon || adapts.Dimension != stays.Dimension {
+		t.Errorf("%.3f where the norm adapts, at epsilon %g; %.3f where it stays, at %g", adapts.Accuracy, adapts.Epsilon, stays.Accuracy, stays.Epsilon)
+	}
+	if last := adapts.Curve[len(adapts.Curve)-1].Clip; last > 2 || stays.Curve[len(stays.Curve)-1].Clip != 20 {
+		t.Errorf("the norm went to %g", last)
+	}
+	if !strings.Contains(adapts.Caption(), "follows the 0.5 quantile") {
+		t.Error(adapts.Caption())
+	}
+}
+
+// Devices that take turns learn under correlated noise, and a device that was in a round
+// pays for that one alone: after as many rounds as there are bands each was in one.
+func TestCorrelated(t *testing.T) {
+	r := run(t, Options{Set: digits(t), Correlated: 4, Rounds: 40, Epsilon: recipe.Decimal{Coefficient: 8}, Rate: 2, Seed: 1})
+	if r.Accuracy < 0.8 || r.Epsilon > 8 || r.Epsilon < 7.8 || r.Rounds != 40 || r.Correlated != 4 || r.Sample != "1" || r.Neighbours != "replace" {
+		t.Errorf("%+v", r)
+	}
+	for _, p := range r.Curve[1:] {
+		if at := r.Curve[(p.Round+3)/4*2]; p.Round%4 != 0 && p.Epsilon != at.Epsilon { // the curve has each second round
+			t.Errorf("epsilon %g after round %d, %g after round %d", p.Epsilon, p.Round, at.Epsilon, at.Round)
+		}
+	}
+	if r.BothHonest != nil && !(*r.BothHonest <= r.Epsilon) {
+		t.Errorf("%g where both are honest", *r.BothHonest)
+	}
+}
+
+// A part of the noise is told as such, wherever the numbers go, and rounds tell their
+// signal-to-noise ratio in that part.
+func TestNoiseScale(t *testing.T) {
+	o := Options{Set: digits(t), Rounds: 3, Seed: 1}
+	all := run(t, o)
+	o.NoiseScale = recipe.Rational{Num: 1, Den: 10}
+	part := run(t, o)
+	if part.NoiseScale != "0.1" && part.NoiseScale != "1/10" || all.NoiseScale != "" || !strings.Contains(part.Caption(), "NOISE SCALED by "+part.NoiseScale) ||
+		strings.Contains(all.Caption(), "SCALED") {
+		t.Errorf("%s: %s", part.NoiseScale, part.Caption())
+	}
+	if x := all.Curve[1].SNR * 10 / part.Curve[1].SNR; math.Abs(x-1) > 1e-3 || all.Curve[1].SNR == 0 || math.Abs(all.NoiseDeviation/part.NoiseDeviation-10) > 1e-9 {
+		t.Errorf("signal to noise %g of all, %g of a part", all.Curve[1].SNR, part.Curve[1].SNR)
+	}
+	if part.Epsilon != all.Epsilon {
+		t.Error("the part has another epsilon than the recipe")
+	}
+}
