@@ -287,7 +287,7 @@ func (o Options) Asked() (account.Options, error) {
 		return account.Options{}, err
 	}
 	o = o.WithDefaults()
-	q, err := recipe.NewVector(uint32(o.newModel().Parameters()+o.extra()), 1, fracBits, 0)
+	q, err := recipe.NewVector(uint32(o.Terms().Entries()), 1, fracBits, 0)
 	if err != nil {
 		return account.Options{}, fmt.Errorf("train: %w", err)
 	}

@@ -105,7 +105,7 @@ func (t *trainer) newReport() (*Report, error) {
 	if known, err := account.UnconditionalAfter(t.recipe, claim.Rounds); err == nil && known.Finite() {
 		r.Unsampled = &known.Epsilon
 	}
-	r.Curve = []Point{{Accuracy: t.accuracy(t.now), Clip: t.clip}}
+	r.Curve = []Point{{Accuracy: t.accuracy(t.now), Clip: t.o.Clip}}
 	r.Accuracy = r.Curve[0].Accuracy
 	return r, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/starling-agg/starling/fl/internal/stream"
 	"github.com/starling-agg/starling/fl/model"
 	"github.com/starling-agg/starling/fl/optimizer"
+	"github.com/starling-agg/starling/fl/session"
 	"github.com/starling-agg/starling/fl/simulator"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
@@ -26,9 +26,10 @@ type trainer struct {
 	unit      float64 // what the integers of a sum count, in the same
 	world     World
 	images    []images.Image // of all devices
-	clip      float64        // the clipping norm now
+	terms     *session.Terms
+	clip      float64 // the clipping norm now
 	optimizer *optimizer.Optimizer
-	now       []float64 // parameters
+	now, step []float64 // parameters, and the mean update of a round
 	mean      []float64 // of the last rounds' parameters
 	averaged  int       // how many are in mean
 	snr       float64   // of the last round that was released
@@ -75,12 +76,14 @@ func RunIn(ctx context.Context, o Options, r *recipe.Recipe, world World) (*Repo
 		return nil, err
 	}
 	o = o.WithDefaults()
-	t := &trainer{o: o, model: o.newModel(), recipe: r, world: world, images: o.partition(), clip: o.Clip}
+	t := &trainer{o: o, model: o.newModel(), recipe: r, world: world, images: o.partition(), terms: o.Terms()}
+	t.clip = t.terms.Clipping.Norm
 	q, _ := r.Vector()
 	t.norm, t.unit = q.Norm(), q.Unit()
 	t.now = t.model.Start(stream.New(o.Seed, "model", 0).Normal)
+	t.step = make([]float64, len(t.now))
 	t.mean = append([]float64(nil), t.now...)
-	t.optimizer = optimizer.New(optimizer.Config{Kind: o.Optimizer, Rate: o.Rate, Momentum: o.Momentum}, len(t.now))
+	t.optimizer = optimizer.New(o.Steps(), len(t.now))
 	var err error
 	if t.report, err = t.newReport(); err != nil {
 		return nil, err
@@ -127,8 +130,12 @@ func (t *trainer) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.snr = sum.SNR
-	t.optimizer.Step(t.now, t.unscale(sum.Estimate))
+	below, err := t.terms.Mean(t.step, sum.Estimate, t.clip, t.norm, t.o.cohort())
+	if err != nil {
+		return fmt.Errorf("train: %w", err)
+	}
+	t.snr, t.clip = sum.SNR, t.terms.Clipping.NextClip(t.clip, below)
+	t.optimizer.Step(t.now, t.step)
 	if float64(t.report.Rounds) > float64(t.o.Rounds)*(1-t.o.Average) {
 		t.averaged++
 		for i, x := range t.now {
@@ -144,78 +151,6 @@ func (t *trainer) published() []float64 {
 		return t.mean
 	}
 	return t.now
-}
-
-// scratch is the memory of one device at work.
-type scratch struct{ gradient, local []float64 }
-
-// answer is what a device does: it computes how the model should change for its images, so
-// that the clipping norm has the length of the recipe's bound, and reports it.
-func (t *trainer) answer(device int, buf []float64) (simulator.Report, error) {
-	mine := t.images[device*t.o.Images : (device+1)*t.o.Images]
-	s, _ := t.buffers.Get().(*scratch)
-	if s == nil {
-		s = &scratch{make([]float64, len(t.now)), make([]float64, len(t.now))}
-	}
-	defer t.buffers.Put(s)
-	t.update(s, buf[:len(t.now)], mine)
-	t.scale(buf)
-	if device < t.o.Attackers {
-		return simulator.Report{Units: t.push(buf)}, nil
-	}
-	return simulator.Report{Vector: buf}, nil
-}
-
-// update overwrites dst with the mean gradient of images, or with how far local steps take
-// the model, over their rate.
-func (t *trainer) update(s *scratch, dst []float64, mine []images.Image) {
-	if t.o.LocalSteps == 1 {
-		t.gradient(s, dst, t.now, mine)
-		return
-	}
-	copy(s.local, t.now)
-	for range t.o.LocalSteps {
-		t.gradient(s, dst, s.local, mine)
-		for i, g := range dst {
-			s.local[i] -= t.o.LocalRate * g
-		}
-	}
-	for i := range dst {
-		dst[i] = (t.now[i] - s.local[i]) / t.o.LocalRate
-	}
-}
-
-// gradient overwrites dst with the mean gradient of images at parameters.
-func (t *trainer) gradient(s *scratch, dst, parameters []float64, mine []images.Image) {
-	if len(mine) == 1 {
-		t.model.Gradient(dst, parameters, mine[0].Pixels, mine[0].Label)
-		return
-	}
-	clear(dst)
-	for _, image := range mine {
-		t.model.Gradient(s.gradient, parameters, image.Pixels, image.Label)
-		for i, g := range s.gradient {
-			dst[i] += g / float64(len(mine))
-		}
-	}
-}
-
-// push is what an attacker sends in place of a vector: its opposite, so many times as long
-// as the recipe allows.
-func (t *trainer) push(vector []float64) []int64 {
-	norm := 0.0
-	for _, x := range vector {
-		norm += x * x
-	}
-	if norm == 0 {
-		norm = 1
-	}
-	scale := -t.o.Push * t.norm / t.unit / math.Sqrt(norm)
-	units := make([]int64, len(vector))
-	for i, x := range vector {
-		units[i] = int64(x * scale) // towards 0, so that what is allowed is not exceeded by rounding
-	}
-	return units
 }
 
 // accuracy is the share of the test images that parameters tell right.
@@ -235,7 +170,7 @@ func (t *trainer) point() error {
 	if err != nil {
 		return fmt.Errorf("train: %w", err)
 	}
-	p := Point{Round: t.report.Rounds, Accuracy: t.accuracy(t.published()), Epsilon: spent.Epsilon, SNR: t.snr, Clip: t.clip}
+	p := Point{Round: t.report.Rounds, Accuracy: t.accuracy(t.published()), Epsilon: spent.Epsilon, SNR: t.snr, Clip: t.clip / t.o.stretch()}
 	t.report.add(p)
 	if t.o.Progress != nil {
 		t.o.Progress(p)
