@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"flag"
+	"fmt"
 	"io/fs"
 	"math"
 	"os"
@@ -11,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/starling-agg/starling/fl/images"
 	"github.com/starling-agg/starling/fl/simulator"
@@ -282,4 +285,26 @@ func TestTrainingOptionsRefuse(t *testing.T) {
 	if err := account.Validate(made); err != nil {
 		t.Error(err)
 	}
+}
+
+var measureTraining = flag.Bool("measure-training", false, "measure 50 devices, 5 rounds and 26,035 numbers through all parties with credentials, for docs/bench/learning.md")
+
+// TestTrainingMeasured holds a training of the network with the fewest units that has 26,010
+// numbers to a minute, and says what it took.
+func TestTrainingMeasured(t *testing.T) {
+	if !*measureTraining {
+		return
+	}
+	o := TrainingOptions{Frame: Frame{Out: t.TempDir()}, Credentials: true,
+		Train: train.Options{Set: digits(t), Devices: 50, Rounds: 5, Sample: whole, Model: train.Network, Hidden: 347, Seed: 1}}
+	begun, before := time.Now(), processorTime()
+	r, err := RunTraining(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wall := time.Since(begun)
+	if wall > time.Minute || r.Dimension != 26035 || r.Rounds != 5 || r.Skipped > 0 {
+		t.Errorf("%v, %+v", wall, r)
+	}
+	fmt.Printf("%.1f s, %.1f s of processor, %v\n", wall.Seconds(), (processorTime() - before).Seconds(), r.SecondsByStep)
 }

@@ -210,12 +210,14 @@ func (s *sharding) finish() *vdaf.Shares {
 	proofs := make([]uint64, v.proofsLen()*l)
 	rest := proofs
 	scratch := v.norm.NewScratch()
+	randLen := v.normProofs * v.norm.ProveRandLen * l
+	v.norm.ProveSquares(scratch, rest[:v.normProofs*v.norm.ProofLen*l], s.meas[:v.normLen*l], proveRand[:randLen])
+	proveRand = proveRand[randLen:]
 	for range v.normProofs {
-		v.norm.Prove(scratch, rest[:v.norm.ProofLen*l], s.meas[:v.normLen*l], proveRand[:v.norm.ProveRandLen*l], nil)
 		if v.prof.toWire != nil {
 			v.prof.toWire(v.norm, rest)
 		}
-		rest, proveRand = rest[v.norm.ProofLen*l:], proveRand[v.norm.ProveRandLen*l:]
+		rest = rest[v.norm.ProofLen*l:]
 	}
 	scratch = v.main.NewScratch()
 	for k := range v.proofs {

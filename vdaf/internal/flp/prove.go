@@ -9,7 +9,10 @@ func (c *Circuit) Prove(s *Scratch, proof, meas, proveRand, jointRand []uint64) 
 	if s.even == nil {
 		s.even, s.odd = make([]uint64, max(n, c.size*l)), make([]uint64, n)
 	}
-	copy(proof, proveRand[:c.arity*l])
+	if c.kind == kindSquares {
+		c.proveSquares(s, proof, meas, proveRand[:c.arity*l])
+		return
+	}
 	clear(s.y)
 
 	switch c.kind {
@@ -54,13 +57,18 @@ func (c *Circuit) Prove(s *Scratch, proof, meas, proveRand, jointRand []uint64) 
 			c.multiply(s.y, even, odd)
 			f.MulVec(s.run, s.r)
 		}
-	case kindSquares:
-		c.proveSquares(s, meas, proveRand)
 	case kindWraps:
 		c.proveWraps(s, meas, proveRand, jointRand)
 	case kindBounded:
 		c.proveBounded(s, meas, proveRand, jointRand)
 	}
+	c.finish(s, proof, proveRand)
+}
+
+// finish writes the proof of seeds and values of the gadget polynomial.
+func (c *Circuit) finish(s *Scratch, proof, seeds []uint64) {
+	f, l := c.F, c.F.Limbs()
+	copy(proof, seeds[:c.arity*l])
 	if c.kind != kindPoly {
 		// multiply leaves raw*raw = raw/R.
 		f.ScaleVec(s.y, s.y, f.ToWeight(c.one))

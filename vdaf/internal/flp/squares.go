@@ -75,17 +75,71 @@ func (c *Circuit) addSeeds(s *Scratch, wires, seeds []uint64) {
 	}
 }
 
-func (c *Circuit) proveSquares(s *Scratch, meas, proveRand []uint64) {
+// wiresAtOnce bounds the memory of proofs of squares.
+const wiresAtOnce = 32
+
+// proveSquares writes proofs of one measurement, one for each ProveRandLen elements of
+// proveRand, whose seeds are all that they differ by.
+//
+// Proof k has wires m_j + r_kj e, of the measurement's m_j, a seed and the polynomial e
+// that is 1 at the first root of unity and 0 at the others. So its sum of squares is
+//
+//	sum m_j^2 + e sum 2 r_kj m_j + e^2 sum r_kj^2
+//
+// and it takes one multiplication a proof for each number of the measurement on the coset,
+// where e is not zero; what is left is moved there once for all.
+func (c *Circuit) proveSquares(s *Scratch, proofs, meas, proveRand []uint64) {
 	f, l := c.F, c.F.Limbs()
-	wire := s.even[:c.plan.P*l]
-	for j := range c.chunk {
-		clear(wire)
-		f.Put(wire, 0, f.At(proveRand, j))
-		for i := 0; i*c.chunk+j < c.square.n; i++ {
-			f.Put(wire, 1+i, f.At(meas, i*c.chunk+j))
+	p, n := c.plan.P*l, len(proveRand)/(c.arity*l)
+	y := make([]uint64, c.size*l) // of the measurement alone
+	atOnce := min(wiresAtOnce, c.chunk)
+	wires, cross, part := make([]uint64, atOnce*p), make([]uint64, n*p), make([]uint64, p)
+	weights := make([]uint64, atOnce*l)
+	for from := 0; from < c.chunk; from += atOnce {
+		now := min(atOnce, c.chunk-from)
+		for j := range now {
+			wire := wires[j*p : (j+1)*p]
+			clear(wire)
+			for i := 0; i*c.chunk+from+j < c.square.n; i++ {
+				f.Put(wire, 1+i, f.At(meas, i*c.chunk+from+j))
+			}
+			c.addProducts(y, wire, wire)
+			c.coset(wire)
+			c.addProducts(y[l:], wire, wire)
 		}
-		c.addProducts(s.y, wire, wire)
-		c.coset(wire)
-		c.addProducts(s.y[l:], wire, wire)
+		for k := range n {
+			for j := range now {
+				r := f.At(proveRand, k*c.arity+from+j)
+				f.Put(weights, j, f.ToWeight(f.Add(r, r)))
+			}
+			f.Rows(part, weights[:now*l], wires[:now*p], c.plan.P)
+			f.AddVec(cross[k*p:(k+1)*p], part)
+		}
 	}
+	unit := wires[:p]
+	clear(unit)
+	f.Put(unit, 0, f.FromUint64(1))
+	c.coset(unit)
+	for k := range n {
+		seeds := proveRand[k*c.arity*l : (k+1)*c.arity*l]
+		own := f.Dot(seeds, seeds, 1)
+		copy(s.y, y)
+		f.Put(s.y, 0, f.Add(f.At(s.y, 0), own))
+		c.addProducts(s.y[l:], unit, cross[k*p:(k+1)*p])
+		for i := range c.plan.P {
+			u := f.At(unit, i)
+			square := f.Mul(f.ToWeight(u), f.Mul(f.ToWeight(u), own))
+			f.Put(s.y, 1+2*i, f.Add(f.At(s.y, 1+2*i), square))
+		}
+		c.finish(s, proofs[k*c.ProofLen*l:(k+1)*c.ProofLen*l], seeds)
+	}
+}
+
+// ProveSquares writes proofs of one measurement, as [Circuit.Prove] would write each of them
+// with the next ProveRandLen elements of proveRand. The circuit is one of [NewSquares].
+func (c *Circuit) ProveSquares(s *Scratch, proofs, meas, proveRand []uint64) {
+	if c.kind != kindSquares {
+		panic("flp: internal error: no circuit of squares")
+	}
+	c.proveSquares(s, proofs, meas, proveRand)
 }

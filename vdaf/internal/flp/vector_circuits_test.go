@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/big"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/starling-agg/starling/vdaf/internal/field"
@@ -82,6 +83,44 @@ func TestSquares(t *testing.T) {
 					if proves(c, r, good, i) {
 						t.Errorf("field %d: %d by %d: accepted with proof element %d changed", f.ID(), n, chunk, i)
 					}
+				}
+			}
+		}
+	}
+}
+
+// Several proofs of one measurement are those that each makes by itself, and by the
+// definition: the seed stands first in its wire, and the wires' squares are added up at all
+// roots.
+func TestSquaresAtOnce(t *testing.T) {
+	for _, f := range allFields {
+		r, l := rand.New(rand.NewPCG(4, uint64(f.ID()))), f.Limbs()
+		for _, chunk := range []int{1, 31, 32, 33, 100} {
+			const proofs, n = 3, 301
+			c := NewSquares(f, n, 20, chunk)
+			meas, seeds := residues(f, r, c.MeasLen), residues(f, r, proofs*c.ProveRandLen)
+			all := make([]uint64, proofs*c.ProofLen*l)
+			s := c.NewScratch()
+			c.ProveSquares(s, all, meas, seeds)
+			for k := range proofs {
+				own, one := seeds[k*c.ProveRandLen*l:(k+1)*c.ProveRandLen*l], make([]uint64, c.ProofLen*l)
+				c.Prove(s, one, meas, own, nil)
+				want, y, wire := make([]uint64, c.ProofLen*l), make([]uint64, c.size*l), make([]uint64, c.plan.P*l)
+				for j := range chunk {
+					clear(wire)
+					copy(wire, own[j*l:(j+1)*l])
+					for i := 0; i*chunk+j < n; i++ {
+						f.Put(wire, 1+i, f.At(meas, i*chunk+j))
+					}
+					c.addProducts(y, wire, wire)
+					c.coset(wire)
+					c.addProducts(y[l:], wire, wire)
+				}
+				f.ScaleVec(y, y, f.ToWeight(c.one))
+				copy(want, own)
+				copy(want[chunk*l:], y[:c.polyLen*l])
+				if !slices.Equal(want, one) || !slices.Equal(want, all[k*c.ProofLen*l:(k+1)*c.ProofLen*l]) {
+					t.Errorf("field %d, %d by %d: proof %d is another", f.ID(), n, chunk, k)
 				}
 			}
 		}
