@@ -189,7 +189,7 @@ func (s *training) Rounds() uint32 { return s.spent }
 
 // Round implements [train.World]: devices decide and send, and what the servers released of
 // the round is collected.
-func (s *training) Round(ctx context.Context, _ int, answer simulator.Answer) (*simulator.Sum, error) {
+func (s *training) Round(ctx context.Context, _ *train.Model, _ int, answer simulator.Answer) (*simulator.Sum, error) {
 	if covered := simulator.Covered(s.f.recipe); s.spent >= covered {
 		return nil, &simulator.BudgetError{Rounds: covered}
 	}

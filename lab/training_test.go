@@ -111,7 +111,7 @@ func TestTrainingEqualsSimulator(t *testing.T) {
 			dst[i] = w[i] - back[i]
 		}
 	})
-	again := &replay{Simulator: sim}
+	again := &replay{Simulated: train.Simulated{Simulator: sim}}
 	want, err := train.RunIn(t.Context(), o.Train, r, again)
 	if err != nil {
 		t.Fatal(err)
@@ -131,12 +131,12 @@ func TestTrainingEqualsSimulator(t *testing.T) {
 
 // replay keeps what the simulator releases.
 type replay struct {
-	*simulator.Simulator
+	train.Simulated
 	sums []*simulator.Sum
 }
 
-func (r *replay) Round(ctx context.Context, devices int, answer simulator.Answer) (*simulator.Sum, error) {
-	sum, err := r.Simulator.Round(ctx, devices, answer)
+func (r *replay) Round(ctx context.Context, m *train.Model, devices int, answer simulator.Answer) (*simulator.Sum, error) {
+	sum, err := r.Simulated.Round(ctx, m, devices, answer)
 	if sum != nil {
 		x := *sum
 		x.Estimate = slices.Clone(x.Estimate)
@@ -175,7 +175,7 @@ func TestTrainingByCoins(t *testing.T) {
 	simulatortest.Coins(sim, func(device int, round uint32) (bool, bool) { return who[round][device], false })
 	simulatortest.Draws(sim, func(int, uint32, []int64) {})
 	// The model of the second round follows from what the servers released of the first.
-	again := &replay{Simulator: sim}
+	again := &replay{Simulated: train.Simulated{Simulator: sim}}
 	if _, err := train.RunIn(t.Context(), o.Train, r, &following{again, real}); err != nil {
 		t.Fatal(err)
 	}
@@ -202,8 +202,8 @@ type following struct {
 	theirs []*simulator.Sum
 }
 
-func (f *following) Round(ctx context.Context, devices int, answer simulator.Answer) (*simulator.Sum, error) {
-	sum, err := f.replay.Round(ctx, devices, answer)
+func (f *following) Round(ctx context.Context, m *train.Model, devices int, answer simulator.Answer) (*simulator.Sum, error) {
+	sum, err := f.replay.Round(ctx, m, devices, answer)
 	if err == nil {
 		sum.Estimate = slices.Clone(f.theirs[len(f.sums)-1].Estimate)
 	}

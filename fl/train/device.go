@@ -77,7 +77,7 @@ func (t *trainer) answer(device int, buf []float64) (simulator.Report, error) {
 	for i, x := range s.update {
 		s.told[i] = float32(x)
 	}
-	err := t.terms.Vector(buf, s.told, t.clip, t.norm)
+	err := t.terms.Vector(buf, s.told, t.model.Clip, t.norm)
 	if infinite := new(session.NotFiniteError); errors.As(err, &infinite) {
 		buf[0] = math.NaN() // the device's software sends nothing
 	} else if err != nil {
@@ -93,10 +93,10 @@ func (t *trainer) answer(device int, buf []float64) (simulator.Report, error) {
 // local steps take the model.
 func (t *trainer) update(s *scratch, dst []float64, mine []images.Image) {
 	if t.o.LocalSteps == 1 {
-		t.gradient(s, dst, t.now, mine)
+		t.gradient(s, dst, t.seen, mine)
 		return
 	}
-	copy(s.local, t.now)
+	copy(s.local, t.seen)
 	for range t.o.LocalSteps {
 		t.gradient(s, dst, s.local, mine)
 		for i, g := range dst {
@@ -104,19 +104,19 @@ func (t *trainer) update(s *scratch, dst []float64, mine []images.Image) {
 		}
 	}
 	for i := range dst {
-		dst[i] = t.now[i] - s.local[i]
+		dst[i] = t.seen[i] - s.local[i]
 	}
 }
 
 // gradient overwrites dst with the mean gradient of images at parameters.
 func (t *trainer) gradient(s *scratch, dst, parameters []float64, mine []images.Image) {
 	if len(mine) == 1 {
-		t.model.Gradient(dst, parameters, mine[0].Pixels, mine[0].Label)
+		t.kind.Gradient(dst, parameters, mine[0].Pixels, mine[0].Label)
 		return
 	}
 	clear(dst)
 	for _, image := range mine {
-		t.model.Gradient(s.gradient, parameters, image.Pixels, image.Label)
+		t.kind.Gradient(s.gradient, parameters, image.Pixels, image.Label)
 		for i, g := range s.gradient {
 			dst[i] += g / float64(len(mine))
 		}

@@ -88,7 +88,7 @@ func (t *trainer) newReport() (*Report, error) {
 		return nil, fmt.Errorf("train: %w", err)
 	}
 	r := &Report{
-		Delta: claim.Delta.Float(), Data: t.o.Set.Name, Model: t.o.Model, Shape: t.model.Shape(), Dimension: t.model.Parameters(),
+		Delta: claim.Delta.Float(), Data: t.o.Set.Name, Model: t.o.Model, Shape: t.kind.Shape(), Dimension: t.kind.Parameters(),
 		Devices: t.o.Devices, Sample: t.o.Sample.String(), Optimizer: t.o.Optimizer, Seed: t.o.Seed, MinBatch: t.recipe.MinBatch,
 		TestImages: len(t.o.Set.Test), Attackers: t.o.Attackers, Unvalidated: t.o.Unvalidated, Neighbours: t.recipe.Neighbours().String(),
 		RecipeID:  fmt.Sprint(id),

@@ -20,14 +20,15 @@ import (
 // A trainer is one training under way.
 type trainer struct {
 	o         Options
-	model     model.Model
+	kind      model.Model
 	recipe    *recipe.Recipe
 	norm      float64 // the recipe's bound, in units of the entries
 	unit      float64 // what the integers of a sum count, in the same
 	world     World
 	images    []images.Image // of all devices
 	terms     *session.Terms
-	clip      float64 // the clipping norm now
+	model     Model     // as devices have it now
+	seen      []float64 // its parameters
 	optimizer *optimizer.Optimizer
 	now, step []float64 // parameters, and the mean update of a round
 	mean      []float64 // of the last rounds' parameters
@@ -40,12 +41,26 @@ type trainer struct {
 // A World plays the rounds of one recipe, one after another: the simulator, or servers.
 type World interface {
 	// Round plays one round of a number of devices, as [simulator.Simulator.Round] does:
-	// answer is asked for their reports, from several goroutines. A *simulator.TooFewError
-	// and a *simulator.BudgetError say that nothing was released; other errors end the
-	// training.
-	Round(ctx context.Context, devices int, answer simulator.Answer) (*simulator.Sum, error)
+	// answer is asked for their reports on the model, from several goroutines. A
+	// *simulator.TooFewError and a *simulator.BudgetError say that nothing was released;
+	// other errors end the training.
+	Round(ctx context.Context, m *Model, devices int, answer simulator.Answer) (*simulator.Sum, error)
 	// Rounds that were begun.
 	Rounds() uint32
+}
+
+// A Model is what the devices of a round compute with, as it is published.
+type Model struct {
+	Parameters []float32
+	Clip       float64 // the norm that updates are scaled down to
+}
+
+// Simulated is the world of a simulator.
+type Simulated struct{ *simulator.Simulator }
+
+// Round implements [World].
+func (s Simulated) Round(ctx context.Context, _ *Model, devices int, answer simulator.Answer) (*simulator.Sum, error) {
+	return s.Simulator.Round(ctx, devices, answer)
 }
 
 // Run trains in the simulator. It ends early with ctx, and with a [*simulator.BudgetError]
@@ -61,7 +76,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	report, err := RunIn(ctx, o, r, sim)
+	report, err := RunIn(ctx, o, r, Simulated{sim})
 	if report != nil {
 		report.Seconds = time.Since(begun).Seconds()
 	}
@@ -76,11 +91,12 @@ func RunIn(ctx context.Context, o Options, r *recipe.Recipe, world World) (*Repo
 		return nil, err
 	}
 	o = o.WithDefaults()
-	t := &trainer{o: o, model: o.newModel(), recipe: r, world: world, images: o.partition(), terms: o.Terms()}
-	t.clip = t.terms.Clipping.Norm
+	t := &trainer{o: o, kind: o.newModel(), recipe: r, world: world, images: o.partition(), terms: o.Terms()}
+	t.model.Clip = t.terms.Clipping.Norm
 	q, _ := r.Vector()
 	t.norm, t.unit = q.Norm(), q.Unit()
-	t.now = t.model.Start(stream.New(o.Seed, "model", 0).Normal)
+	t.now = t.kind.Start(stream.New(o.Seed, "model", 0).Normal)
+	t.model.Parameters, t.seen = make([]float32, len(t.now)), make([]float64, len(t.now))
 	t.step = make([]float64, len(t.now))
 	t.mean = append([]float64(nil), t.now...)
 	t.optimizer = optimizer.New(o.Steps(), len(t.now))
@@ -118,7 +134,11 @@ func (t *trainer) rounds(ctx context.Context) error {
 
 // round plays one round and steps the model, if it is released.
 func (t *trainer) round(ctx context.Context) error {
-	sum, err := t.world.Round(ctx, t.o.Devices, t.answer)
+	for i, x := range t.now {
+		t.model.Parameters[i] = float32(x)
+		t.seen[i] = float64(t.model.Parameters[i])
+	}
+	sum, err := t.world.Round(ctx, &t.model, t.o.Devices, t.answer)
 	if sum != nil {
 		t.report.Unsent.Add(sum.Unsent)
 	}
@@ -130,11 +150,11 @@ func (t *trainer) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	below, err := t.terms.Mean(t.step, sum.Estimate, t.clip, t.norm, t.o.cohort())
+	below, err := t.terms.Mean(t.step, sum.Estimate, t.model.Clip, t.norm, t.o.cohort())
 	if err != nil {
 		return fmt.Errorf("train: %w", err)
 	}
-	t.snr, t.clip = sum.SNR, t.terms.Clipping.NextClip(t.clip, below)
+	t.snr, t.model.Clip = sum.SNR, t.terms.Clipping.NextClip(t.model.Clip, below)
 	t.optimizer.Step(t.now, t.step)
 	if float64(t.report.Rounds) > float64(t.o.Rounds)*(1-t.o.Average) {
 		t.averaged++
@@ -157,7 +177,7 @@ func (t *trainer) published() []float64 {
 func (t *trainer) accuracy(parameters []float64) float64 {
 	right := 0
 	for _, image := range t.o.Set.Test {
-		if t.model.Classify(parameters, image.Pixels) == image.Label {
+		if t.kind.Classify(parameters, image.Pixels) == image.Label {
 			right++
 		}
 	}
@@ -170,7 +190,7 @@ func (t *trainer) point() error {
 	if err != nil {
 		return fmt.Errorf("train: %w", err)
 	}
-	p := Point{Round: t.report.Rounds, Accuracy: t.accuracy(t.published()), Epsilon: spent.Epsilon, SNR: t.snr, Clip: t.clip / t.o.stretch()}
+	p := Point{Round: t.report.Rounds, Accuracy: t.accuracy(t.published()), Epsilon: spent.Epsilon, SNR: t.snr, Clip: t.model.Clip / t.o.stretch()}
 	t.report.add(p)
 	if t.o.Progress != nil {
 		t.o.Progress(p)

@@ -148,17 +148,17 @@ func TestAverage(t *testing.T) {
 func TestUpdate(t *testing.T) {
 	set := digits(t)
 	o := Options{Set: set, Images: 2}.WithDefaults()
-	tr := &trainer{o: o, model: o.newModel(), images: set.Train}
-	n := tr.model.Parameters()
-	tr.now = make([]float64, n)
-	for i := range tr.now {
-		tr.now[i] = math.Sin(float64(i))
+	tr := &trainer{o: o, kind: o.newModel(), images: set.Train}
+	n := tr.kind.Parameters()
+	tr.seen = make([]float64, n)
+	for i := range tr.seen {
+		tr.seen[i] = math.Sin(float64(i))
 	}
 	s := newScratch(n)
 	mine := set.Train[:2]
 	gradient, other, got := make([]float64, n), make([]float64, n), make([]float64, n)
-	tr.model.Gradient(gradient, tr.now, mine[0].Pixels, mine[0].Label)
-	tr.model.Gradient(other, tr.now, mine[1].Pixels, mine[1].Label)
+	tr.kind.Gradient(gradient, tr.seen, mine[0].Pixels, mine[0].Label)
+	tr.kind.Gradient(other, tr.seen, mine[1].Pixels, mine[1].Label)
 	tr.update(s, got, mine)
 	for i := range got {
 		if math.Abs(got[i]-(gradient[i]+other[i])/2) > 1e-15 {
@@ -168,7 +168,7 @@ func TestUpdate(t *testing.T) {
 	// Two steps: the gradient here, and the one after a step along it.
 	after := make([]float64, n)
 	for i := range after {
-		after[i] = tr.now[i] - 0.25*got[i]
+		after[i] = tr.seen[i] - 0.25*got[i]
 	}
 	next := make([]float64, n)
 	tr.gradient(s, next, after, mine)
