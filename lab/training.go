@@ -189,36 +189,36 @@ func (s *training) Rounds() uint32 { return s.spent }
 
 // Round implements [train.World]: devices decide and send, and what the servers released of
 // the round is collected.
-func (s *training) Round(ctx context.Context, _ *train.Model, _ int, answer simulator.Answer) (*simulator.Sum, error) {
+func (s *training) Round(ctx context.Context, _ *train.Model, _ int, answer simulator.Answer) (*simulator.Sum, *train.Model, error) {
 	if covered := simulator.Covered(s.f.recipe); s.spent >= covered {
-		return nil, &simulator.BudgetError{Rounds: covered}
+		return nil, nil, &simulator.BudgetError{Rounds: covered}
 	}
 	round := int(s.spent)
 	s.spent++
 	at, before := s.f.roundTime(round, s.o.Train.Rounds), s.counts
 	sum, answered, err := s.send(ctx, uint32(round), at, answer)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := s.arrived(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	sum.Reports = s.accepted - before.accepted
 	if least := s.f.recipe.Threshold(); sum.Reports < least {
-		return sum, &simulator.TooFewError{Count: sum.Reports, Least: least} // the leader would wait for more
+		return sum, nil, &simulator.TooFewError{Count: sum.Reports, Least: least} // the leader would wait for more
 	}
 	result, err := s.collect(ctx, round, at)
 	if err != nil {
-		return nil, fmt.Errorf("round %d: %w", round+1, err)
+		return nil, nil, fmt.Errorf("round %d: %w", round+1, err)
 	}
 	if result.ReportCount != sum.Reports {
-		return nil, fmt.Errorf("round %d: %d reports were released and %d verified", round+1, result.ReportCount, sum.Reports)
+		return nil, nil, fmt.Errorf("round %d: %d reports were released and %d verified", round+1, result.ReportCount, sum.Reports)
 	}
 	sum.Raw, sum.Estimate = result.Raw, result.Estimate
 	if s.o.seen != nil {
 		s.o.seen(round, answered, sum)
 	}
-	return sum, nil
+	return sum, nil, nil
 }
 
 // send has all devices decide about a round, and send what their coins say.

@@ -81,7 +81,7 @@ func TestTrainingEqualsSimulator(t *testing.T) {
 	var noise [2][][]int64 // of the servers in each round, in their finer units
 	o.seen = func(_ int, _ []bool, sum *simulator.Sum) {
 		x := *sum
-		x.Estimate = slices.Clone(x.Estimate)
+		x.Raw, x.Estimate = slices.Clone(x.Raw), slices.Clone(x.Estimate)
 		real = append(real, &x)
 		for server, w := range noiseFiles(t, o.Keep) {
 			noise[server] = append(noise[server], w)
@@ -135,14 +135,14 @@ type replay struct {
 	sums []*simulator.Sum
 }
 
-func (r *replay) Round(ctx context.Context, m *train.Model, devices int, answer simulator.Answer) (*simulator.Sum, error) {
-	sum, err := r.Simulated.Round(ctx, m, devices, answer)
+func (r *replay) Round(ctx context.Context, m *train.Model, devices int, answer simulator.Answer) (*simulator.Sum, *train.Model, error) {
+	sum, next, err := r.Simulated.Round(ctx, m, devices, answer)
 	if sum != nil {
 		x := *sum
-		x.Estimate = slices.Clone(x.Estimate)
+		x.Raw, x.Estimate = slices.Clone(x.Raw), slices.Clone(x.Estimate)
 		r.sums = append(r.sums, &x)
 	}
-	return sum, err
+	return sum, next, err
 }
 
 // TestTrainingByCoins: where devices report by their coins, the simulator that is given who
@@ -158,7 +158,7 @@ func TestTrainingByCoins(t *testing.T) {
 	var real []*simulator.Sum
 	o.seen = func(_ int, answered []bool, sum *simulator.Sum) {
 		x := *sum
-		x.Estimate = slices.Clone(x.Estimate)
+		x.Raw, x.Estimate = slices.Clone(x.Raw), slices.Clone(x.Estimate)
 		who, real = append(who, answered), append(real, &x)
 	}
 	if _, err := RunTraining(t.Context(), o); err != nil {
@@ -202,12 +202,12 @@ type following struct {
 	theirs []*simulator.Sum
 }
 
-func (f *following) Round(ctx context.Context, m *train.Model, devices int, answer simulator.Answer) (*simulator.Sum, error) {
-	sum, err := f.replay.Round(ctx, m, devices, answer)
+func (f *following) Round(ctx context.Context, m *train.Model, devices int, answer simulator.Answer) (*simulator.Sum, *train.Model, error) {
+	sum, next, err := f.replay.Round(ctx, m, devices, answer)
 	if err == nil {
-		sum.Estimate = slices.Clone(f.theirs[len(f.sums)-1].Estimate)
+		sum.Raw = slices.Clone(f.theirs[len(f.sums)-1].Raw)
 	}
-	return sum, err
+	return sum, next, err
 }
 
 // Rounds with too few reports are skipped and paid for, as in the simulator, and the budget

@@ -3,6 +3,7 @@ package train
 import (
 	"flag"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -88,5 +89,63 @@ func TestMeasuredPoisoning(t *testing.T) {
 		row.o.Unvalidated, row.o.Push = false, 1
 		within := run(t, row.o)
 		fmt.Printf("| %s | %.1f | %.1f | %d | %.1f | %.1f |\n", row.name, 100*clean.Accuracy, 100*held.Accuracy, held.Unsent.Norm, 100*open.Accuracy, 100*within.Accuracy)
+	}
+}
+
+// TestMeasuredWays makes the tables of adaptive clipping, correlated noise and images that
+// are not alike.
+func TestMeasuredWays(t *testing.T) {
+	if *mnistDir == "" {
+		return
+	}
+	mnist, err := images.MNIST(*mnistDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	epsilon := func(e uint64) recipe.Decimal { return recipe.Decimal{Coefficient: e} }
+	median := func(o Options) string {
+		var all []float64
+		for seed := range uint64(5) {
+			o.Seed = seed + 1
+			all = append(all, 100*run(t, o).Accuracy)
+		}
+		slices.Sort(all)
+		return fmt.Sprintf(" %.1f (%.1f to %.1f) |", all[2], all[0], all[4])
+	}
+	row := func(name string, cells ...Options) {
+		if !strings.Contains(name, *only) {
+			return
+		}
+		line, begun := "| "+name+" |", time.Now()
+		for _, o := range cells {
+			line += median(o)
+		}
+		fmt.Printf("%s %.0f s\n", line, time.Since(begun).Seconds()/float64(5*len(cells)))
+	}
+	for _, set := range []*images.Set{digits(t), mnist} {
+		for _, quantile := range []float64{0, 0.5, 0.8} {
+			var cells []Options
+			for _, clip := range []float64{0.03, 0.3, 3, 30} {
+				cells = append(cells, Options{Set: set, Clip: clip, AdaptiveClip: quantile, Epsilon: epsilon(4)})
+			}
+			row(fmt.Sprintf("clipping, %s, quantile %g", set.Name, quantile), cells...)
+		}
+	}
+	for _, bands := range []int{4, 8, 16} {
+		var cells []Options
+		for _, e := range []uint64{2, 4, 8} {
+			rate := map[int]float64{4: 4, 8: 4, 16: 2}[bands] * math.Pow(float64(e)/4, 0.75)
+			cells = append(cells, Options{Set: mnist, Correlated: bands, Rate: rate, Epsilon: epsilon(e)})
+		}
+		row(fmt.Sprintf("correlated, MNIST, %d bands", bands), cells...)
+	}
+	row("correlated, MNIST, all devices in 40 rounds", Options{Set: mnist, Sample: recipe.Rational{Num: 1, Den: 1}, Rounds: 40, Rate: 2, Epsilon: epsilon(4)})
+	for _, set := range []*images.Set{digits(t), mnist} {
+		for _, steps := range []int{1, 5} {
+			for _, partition := range []string{IID, Shards} {
+				row(fmt.Sprintf("partition, %s, 4 images, %d steps, %s", set.Name, steps, partition),
+					Options{Set: set, Images: 4, LocalSteps: steps, Partition: partition, Rate: 2, Epsilon: epsilon(8)})
+			}
+		}
 	}
 }

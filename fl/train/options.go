@@ -6,6 +6,7 @@ import (
 
 	"github.com/starling-agg/starling/dp/correlated"
 	"github.com/starling-agg/starling/fl/images"
+	"github.com/starling-agg/starling/fl/internal/stream"
 	"github.com/starling-agg/starling/fl/model"
 	"github.com/starling-agg/starling/fl/optimizer"
 	"github.com/starling-agg/starling/fl/simulator"
@@ -182,9 +183,13 @@ func (o Options) WithDefaults() Options {
 	return o
 }
 
-// cohort is how many devices decide in a round, and expected how many of them report.
-func (o *Options) cohort() float64   { return float64(o.Devices) / float64(max(1, o.Correlated)) }
-func (o *Options) expected() float64 { return o.cohort() * o.Sample.Float() }
+// cohort is how many devices decide in a round at most, and expected how many of them
+// report.
+func (o *Options) cohort() int {
+	each := max(1, o.Correlated)
+	return (o.Devices + each - 1) / each
+}
+func (o *Options) expected() float64 { return float64(o.cohort()) * o.Sample.Float() }
 
 // turns is in how many of the first rounds the busiest device takes part.
 func (o *Options) turns(rounds int) uint32 {
@@ -249,8 +254,8 @@ func (o Options) Validate() error {
 		return wrong("noise scale", "is %s; want above 0, at most 1", o.NoiseScale)
 	case o.LocalSteps < 1 || o.LocalSteps > 100:
 		return wrong("local steps", "are %d; want 1 to 100", o.LocalSteps)
-	case o.MinBatch < minBatch || float64(o.MinBatch) > o.cohort():
-		return wrong("least batch", "is %d; want %d to the %g devices of a round", o.MinBatch, minBatch, o.cohort())
+	case o.MinBatch < minBatch || o.MinBatch > o.Devices/max(1, o.Correlated):
+		return wrong("least batch", "is %d; want %d to the %d devices of a round", o.MinBatch, minBatch, o.Devices/max(1, o.Correlated))
 	case !positive(o.LocalRate) || !positive(o.Clip) || !positive(o.Rate):
 		return wrong("rates and clipping norm", "are %g, %g and %g; want numbers above 0", o.LocalRate, o.Rate, o.Clip)
 	case o.Optimizer != SGD && o.Optimizer != Adam:
@@ -278,6 +283,17 @@ func (o *Options) newModel() model.Model {
 		return model.NewConvolution(o.Set.Side, filter, stride, o.Hidden, images.Classes)
 	}
 	return model.NewLogistic(o.Set.Pixels(), images.Classes)
+}
+
+// Start is the parameters of the first model.
+func (o Options) Start() []float32 {
+	o = o.WithDefaults()
+	start := o.newModel().Start(stream.New(o.Seed, "model", 0).Normal)
+	out := make([]float32, len(start))
+	for i, x := range start {
+		out[i] = float32(x)
+	}
+	return out
 }
 
 // Asked is what recipe is asked for of the accountant. Its servers are examples, which who

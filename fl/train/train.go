@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/starling-agg/starling/fl/images"
-	"github.com/starling-agg/starling/fl/internal/stream"
 	"github.com/starling-agg/starling/fl/model"
 	"github.com/starling-agg/starling/fl/optimizer"
 	"github.com/starling-agg/starling/fl/session"
@@ -30,7 +30,8 @@ type trainer struct {
 	model     Model     // as devices have it now
 	seen      []float64 // its parameters
 	optimizer *optimizer.Optimizer
-	now, step []float64 // parameters, and the mean update of a round
+	now       []float64 // the server's parameters
+	sum, step []float64 // of a round: what was released, and the mean update
 	mean      []float64 // of the last rounds' parameters
 	averaged  int       // how many are in mean
 	snr       float64   // of the last round that was released
@@ -41,10 +42,11 @@ type trainer struct {
 // A World plays the rounds of one recipe, one after another: the simulator, or servers.
 type World interface {
 	// Round plays one round of a number of devices, as [simulator.Simulator.Round] does:
-	// answer is asked for their reports on the model, from several goroutines. A
-	// *simulator.TooFewError and a *simulator.BudgetError say that nothing was released;
-	// other errors end the training.
-	Round(ctx context.Context, m *Model, devices int, answer simulator.Answer) (*simulator.Sum, error)
+	// answer is asked for their reports on the model, from several goroutines. next is the
+	// model after it where somebody else steps it, whom devices have it from; nil has the
+	// training step it. A *simulator.TooFewError and a *simulator.BudgetError say that
+	// nothing was released; other errors end the training.
+	Round(ctx context.Context, m *Model, devices int, answer simulator.Answer) (sum *simulator.Sum, next *Model, err error)
 	// Rounds that were begun.
 	Rounds() uint32
 }
@@ -59,8 +61,9 @@ type Model struct {
 type Simulated struct{ *simulator.Simulator }
 
 // Round implements [World].
-func (s Simulated) Round(ctx context.Context, _ *Model, devices int, answer simulator.Answer) (*simulator.Sum, error) {
-	return s.Simulator.Round(ctx, devices, answer)
+func (s Simulated) Round(ctx context.Context, _ *Model, devices int, answer simulator.Answer) (*simulator.Sum, *Model, error) {
+	sum, err := s.Simulator.Round(ctx, devices, answer)
+	return sum, nil, err
 }
 
 // Run trains in the simulator. It ends early with ctx, and with a [*simulator.BudgetError]
@@ -92,13 +95,12 @@ func RunIn(ctx context.Context, o Options, r *recipe.Recipe, world World) (*Repo
 	}
 	o = o.WithDefaults()
 	t := &trainer{o: o, kind: o.newModel(), recipe: r, world: world, images: o.partition(), terms: o.Terms()}
-	t.model.Clip = t.terms.Clipping.Norm
 	q, _ := r.Vector()
 	t.norm, t.unit = q.Norm(), q.Unit()
-	t.now = t.kind.Start(stream.New(o.Seed, "model", 0).Normal)
-	t.model.Parameters, t.seen = make([]float32, len(t.now)), make([]float64, len(t.now))
-	t.step = make([]float64, len(t.now))
-	t.mean = append([]float64(nil), t.now...)
+	first := o.Start()
+	t.seen, t.sum, t.step = make([]float64, len(first)), make([]float64, t.terms.Entries()), make([]float64, len(first))
+	t.publish(&Model{first, t.terms.Clipping.Norm})
+	t.now, t.mean = slices.Clone(t.seen), slices.Clone(t.seen)
 	t.optimizer = optimizer.New(o.Steps(), len(t.now))
 	var err error
 	if t.report, err = t.newReport(); err != nil {
@@ -134,11 +136,7 @@ func (t *trainer) rounds(ctx context.Context) error {
 
 // round plays one round and steps the model, if it is released.
 func (t *trainer) round(ctx context.Context) error {
-	for i, x := range t.now {
-		t.model.Parameters[i] = float32(x)
-		t.seen[i] = float64(t.model.Parameters[i])
-	}
-	sum, err := t.world.Round(ctx, &t.model, t.o.Devices, t.answer)
+	sum, next, err := t.world.Round(ctx, &t.model, t.o.Devices, t.answer)
 	if sum != nil {
 		t.report.Unsent.Add(sum.Unsent)
 	}
@@ -150,19 +148,47 @@ func (t *trainer) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	below, err := t.terms.Mean(t.step, sum.Estimate, t.model.Clip, t.norm, t.o.cohort())
-	if err != nil {
-		return fmt.Errorf("train: %w", err)
+	if t.snr = sum.SNR; next == nil {
+		if next, err = t.stepped(sum); err != nil {
+			return err
+		}
 	}
-	t.snr, t.model.Clip = sum.SNR, t.terms.Clipping.NextClip(t.model.Clip, below)
-	t.optimizer.Step(t.now, t.step)
+	if len(next.Parameters) != len(t.seen) {
+		return fmt.Errorf("train: a model of %d parameters, want %d", len(next.Parameters), len(t.seen))
+	}
+	t.publish(next)
 	if float64(t.report.Rounds) > float64(t.o.Rounds)*(1-t.o.Average) {
 		t.averaged++
-		for i, x := range t.now {
+		for i, x := range t.seen {
 			t.mean[i] += (x - t.mean[i]) / float64(t.averaged)
 		}
 	}
 	return nil
+}
+
+// stepped is the model after a round was released.
+func (t *trainer) stepped(sum *simulator.Sum) (*Model, error) {
+	for i, x := range sum.Raw {
+		t.sum[i] = float64(x) * t.unit
+	}
+	below, err := t.terms.Mean(t.step, t.sum, t.model.Clip, t.norm, t.o.expected())
+	if err != nil {
+		return nil, fmt.Errorf("train: %w", err)
+	}
+	t.optimizer.Step(t.now, t.step)
+	next := &Model{make([]float32, len(t.now)), t.terms.Clipping.NextClip(t.model.Clip, below)}
+	for i, x := range t.now {
+		next.Parameters[i] = float32(x)
+	}
+	return next, nil
+}
+
+// publish has devices compute with a model.
+func (t *trainer) publish(m *Model) {
+	t.model = *m
+	for i, x := range m.Parameters {
+		t.seen[i] = float64(x)
+	}
 }
 
 // published is the model as it would be published now.
@@ -170,7 +196,7 @@ func (t *trainer) published() []float64 {
 	if t.averaged > 0 {
 		return t.mean
 	}
-	return t.now
+	return t.seen
 }
 
 // accuracy is the share of the test images that parameters tell right.
