@@ -59,6 +59,7 @@ type Frame struct {
 	counted int  // devices that have credentials and follow a log; 0: none
 	rounds  int  // of which devices report, where they are counted
 	shown   bool // to hops, without a rehearsal
+	live    bool // devices report of the round that it is, and not of one that is over
 }
 
 // Files that a lab writes into [Frame.Out], in the place of an earlier lab's.
@@ -167,6 +168,7 @@ type frame struct {
 	counting  *counting       // nil where the recipe counts no devices
 	tempo     tempo           // where it does
 	again     int             // epochs that began too early
+	conductor *conductor      // of a training
 	addresses *deploy.Addresses
 	via       *ohttp.Transport // of all devices
 	phase     int
@@ -313,6 +315,9 @@ func (f *frame) start(ctx context.Context, pose poser) (stop func() error, _ con
 			if f.counting != nil {
 				err = errors.Join(err, f.counting.close())
 			}
+			if f.conductor != nil {
+				f.conductor.listeners.Close()
+			}
 		}
 	}()
 	f.addresses = addresses
@@ -330,6 +335,9 @@ func (f *frame) start(ctx context.Context, pose poser) (stop func() error, _ con
 		f.front.Log, f.front.Devices = f.counting.watched.LogURL(), uint64(f.o.counted)
 		f.front.Rounds = f.o.rounds
 		f.asked = f.roundsFrom(f.counting.begin) // not before there are credentials to show
+		if f.o.live {
+			f.asked = f.counting.begin.Add(-f.o.Precision)
+		}
 	}
 	if f.recipe, err = pose(f, addresses); err != nil {
 		return nil, ctx, err
@@ -365,6 +373,11 @@ func (f *frame) start(ctx context.Context, pose poser) (stop func() error, _ con
 			return nil, ctx, err
 		}
 	}
+	if f.conductor != nil {
+		if err := f.conductor.create(f.dir, f.recipe); err != nil {
+			return nil, ctx, err
+		}
+	}
 	log, closeLog, err := f.logger()
 	if err != nil {
 		return nil, ctx, err
@@ -382,6 +395,13 @@ func (f *frame) start(ctx context.Context, pose poser) (stop func() error, _ con
 		f.config.Parts(log, deploy.Listeners{Public: addresses.Leader, Local: addresses.LeaderLocal}))
 	if f.front != nil {
 		more, err := f.frontParts(log)
+		if err != nil {
+			return nil, ctx, err
+		}
+		parts = append(parts, more...)
+	}
+	if f.conductor != nil { // which asks the leader, and so stops before it
+		more, err := f.conductor.parts(f.dir, log)
 		if err != nil {
 			return nil, ctx, err
 		}

@@ -5,18 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/starling-agg/starling/anonymity/gateway"
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/client/participate"
-	"github.com/starling-agg/starling/collector"
+	"github.com/starling-agg/starling/client/training"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
+	"github.com/starling-agg/starling/fl/round"
+	"github.com/starling-agg/starling/fl/session"
 	"github.com/starling-agg/starling/fl/simulator"
 	"github.com/starling-agg/starling/fl/train"
-	"github.com/starling-agg/starling/internal/service"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 )
@@ -31,10 +32,32 @@ type TrainingOptions struct {
 	// [Options.Credentials].
 	Credentials bool
 
-	// seen, if not nil, gets what each round released, and which of its devices sent
-	// answers.
-	seen func(round int, answered []bool, sum *simulator.Sum)
+	// seen, if not nil, gets what became of each round that was released.
+	seen func(*released)
 }
+
+// released is a round of a training: its number in the recipe, which of its devices sent
+// answers, what came of it, and the model after it.
+type released struct {
+	number   uint64
+	answered []bool
+	sum      *simulator.Sum
+	next     *train.Model
+}
+
+const (
+	// eachTrainee and eachEntry are what a device takes at most.
+	eachTrainee = 4 * time.Millisecond
+	eachEntry   = 200 * time.Nanosecond
+	// trainingGrace is the recipe's: all is on one machine.
+	trainingGrace = time.Second
+	// settling is how long after its end a round is released and collected: grace, the clock
+	// skew of deploy.Create, and a question a second.
+	settling = trainingGrace + time.Second + 1500*time.Millisecond
+	// slackRounds are rounds more that devices have tokens of, beside half as many again: of
+	// those that go by while the machine is busy.
+	slackRounds = 10
+)
 
 // Bounds of a training with servers: for longer ones there is the simulator.
 const (
@@ -42,17 +65,21 @@ const (
 	MaxTrainingDevices = 5000
 )
 
-// WithDefaults fills in what is not said. A round is of a second.
+// WithDefaults fills in what is not said. A round lasts as long as it takes to collect the
+// one before, on whose sum its model waits, and then as its devices may take on a machine
+// that has other things to do too: so one of the recipe's rounds follows another.
 func (o TrainingOptions) WithDefaults() TrainingOptions {
 	o.Train = o.Train.WithDefaults()
 	o.Epsilon, o.Delta = o.Train.Epsilon, o.Train.Delta
-	if o.Precision == 0 {
-		o.Precision = time.Second
+	if o.Precision == 0 && o.Train.Set != nil {
+		each := eachTrainee + time.Duration(o.Train.Terms().Entries())*eachEntry
+		o.Precision = settling + time.Second + time.Duration(o.Train.Devices)*each
+		o.Precision = (o.Precision + time.Second - 1).Truncate(time.Second)
 	}
 	o.Frame = o.Frame.withDefaults("")
-	o.relay = true
-	if o.rounds = o.Train.Rounds; o.Credentials {
-		o.counted = o.Train.Devices
+	o.relay, o.live = true, true
+	if o.Credentials {
+		o.counted, o.rounds = o.Train.Devices, o.Train.Rounds*3/2+slackRounds
 	}
 	return o
 }
@@ -85,7 +112,7 @@ func RunTraining(ctx context.Context, o TrainingOptions) (*train.Report, error) 
 		return nil, err
 	}
 	o = o.WithDefaults()
-	s := &training{o: o}
+	s := &course{o: o}
 	f := newFrame(o.Frame)
 	acts := []act{{"train", func(ctx context.Context) error { return s.train(ctx, f) }}}
 	run := f.run
@@ -99,37 +126,44 @@ func RunTraining(ctx context.Context, o TrainingOptions) (*train.Report, error) 
 	return s.report, s.over
 }
 
-// training is the scenario of a model that is trained round by round. It is the
-// [train.World] of its rounds.
-type training struct {
-	o      TrainingOptions
-	f      *frame
-	plans  []*participate.Plan
-	ledger []participate.Device
-	config *deploy.Collector
-	counts
-	spent  uint32
-	report *train.Report
-	over   error // the budget ended
+// course is the scenario of a model that is trained round by round. It is the
+// [train.World] of its rounds: it has the controller begin one, who announces its model;
+// devices fetch that through the relay, and what they report on it is collected by the controller, who steps
+// the model.
+type course struct {
+	o       TrainingOptions
+	f       *frame
+	devices []trainee
+	eye     *training.Follower // what the lab sees of announcements
+	spent   uint32
+	report  *train.Report
+	over    error // the budget ended
 }
 
-// counts are of all rounds so far.
-type counts struct {
-	sent, noOps uint64
-	accepted    uint64
+// A trainee is one device.
+type trainee struct {
+	participate.Device
+	plan     *participate.Plan
+	follower *training.Follower
 }
 
-// pose makes the recipe, with this lab's servers and hours.
-func (s *training) pose(f *frame, a *deploy.Addresses) (*recipe.Recipe, error) {
+// pose makes the recipe, with this lab's servers and hours, and the controller that it names.
+func (s *course) pose(f *frame, a *deploy.Addresses) (*recipe.Recipe, error) {
 	asked, err := s.o.Train.Asked()
 	if err != nil {
 		return nil, err
 	}
-	if asked.Window, err = f.window(s.o.Train.Rounds); err != nil {
+	if f.conductor, err = newConductor(s.o.Train); err != nil {
+		return nil, err
+	}
+	if asked.Training, err = f.conductor.names(); err != nil {
+		return nil, err
+	}
+	if asked.Window, err = f.window(1); err != nil {
 		return nil, err
 	}
 	asked.Leader, asked.Helper = a.LeaderURL(), a.HelperURL()
-	asked.BatchMode, asked.TimePrecision, asked.Grace = dap.TimeInterval, dap.TimePrecision(f.o.Precision/time.Second), grace
+	asked.BatchMode, asked.TimePrecision, asked.Grace = dap.TimeInterval, dap.TimePrecision(f.o.Precision/time.Second), trainingGrace
 	asked.Relay = &recipe.Relay{URL: f.front.RelayURL(), Gateway: f.front.GatewayURL()}
 	if asked.Rate == nil {
 		each := max(1, asked.Series.Separation) // devices take turns over as many rounds
@@ -139,43 +173,38 @@ func (s *training) pose(f *frame, a *deploy.Addresses) (*recipe.Recipe, error) {
 }
 
 // train trains once all parties run.
-func (s *training) train(ctx context.Context, f *frame) (err error) {
+func (s *course) train(ctx context.Context, f *frame) (err error) {
 	s.f = f
-	if s.config, err = f.collector(); err != nil {
-		return err
-	}
 	if err := f.client.Refresh(ctx); err != nil {
 		return err
 	}
-	devices := s.o.Train.Devices
-	s.plans, s.ledger = make([]*participate.Plan, devices), make([]participate.Device, devices)
-	err = crowd(ctx, devices, f.o.Workers, func(ctx context.Context, i int) (err error) {
-		if f.counting == nil && i > 0 {
-			return nil // all have the first one's
-		}
-		c := f.client
-		if f.counting != nil {
-			if c, err = f.clientOf(ctx, i); err != nil {
+	if s.eye, err = s.follower(); err != nil {
+		return err
+	}
+	one, err := participate.NewPlan(participate.PlanOptions{Client: f.client})
+	if err != nil {
+		return err
+	}
+	s.devices = make([]trainee, s.o.Train.Devices)
+	err = crowd(ctx, len(s.devices), f.o.Workers, func(ctx context.Context, i int) (err error) {
+		d := &s.devices[i]
+		if d.plan = one; f.counting != nil {
+			c, err := f.clientOf(ctx, i)
+			if err != nil {
+				return err
+			}
+			if d.plan, err = participate.NewPlan(participate.PlanOptions{Client: c}); err != nil {
 				return err
 			}
 		}
-		s.plans[i], err = participate.NewPlan(participate.PlanOptions{Client: c})
+		if d.Ledger, err = participate.MemoryLedger(participate.LedgerOptions{MaxEpsilon: f.guarantee.Epsilon * ledgerRoom, MaxDelta: min(1, f.guarantee.Delta*ledgerRoom)}); err != nil {
+			return err
+		}
+		d.follower, err = s.follower()
 		return err
 	})
 	if err != nil {
 		return err
-	}
-	budget := participate.LedgerOptions{MaxEpsilon: math.Inf(1), MaxDelta: min(1, f.guarantee.Delta*ledgerRoom)}
-	if !f.o.exact {
-		budget.MaxEpsilon = f.guarantee.Epsilon * ledgerRoom
-	}
-	for i := range s.ledger {
-		if s.plans[i] == nil {
-			s.plans[i] = s.plans[0]
-		}
-		if s.ledger[i].Ledger, err = participate.MemoryLedger(budget); err != nil {
-			return err
-		}
 	}
 	s.report, err = train.RunIn(ctx, s.o.Train, f.recipe, s)
 	if over := new(simulator.BudgetError); errors.As(err, &over) {
@@ -184,55 +213,81 @@ func (s *training) train(ctx context.Context, f *frame) (err error) {
 	return err
 }
 
-// Rounds implements [train.World].
-func (s *training) Rounds() uint32 { return s.spent }
+// follower follows the training through the relay.
+func (s *course) follower() (*training.Follower, error) {
+	return training.Follow(s.f.recipe, training.Remote{URL: s.f.front.RelayURL(), Client: s.f.http}, nil, nil)
+}
 
-// Round implements [train.World]: devices decide and send, and what the servers released of
-// the round is collected.
-func (s *training) Round(ctx context.Context, _ *train.Model, _ int, answer simulator.Answer) (*simulator.Sum, *train.Model, error) {
+// Rounds implements [train.World].
+func (s *course) Rounds() uint32 { return s.spent }
+
+// Round implements [train.World]: the round is announced, devices decide and send while it
+// lasts, and the controller has it collected and steps the model.
+func (s *course) Round(ctx context.Context, m *train.Model, _ int, answer simulator.Answer) (*simulator.Sum, *train.Model, error) {
 	if covered := simulator.Covered(s.f.recipe); s.spent >= covered {
 		return nil, nil, &simulator.BudgetError{Rounds: covered}
 	}
-	round := int(s.spent)
+	index := s.spent
 	s.spent++
-	at, before := s.f.roundTime(round, s.o.Train.Rounds), s.counts
-	sum, answered, err := s.send(ctx, uint32(round), at, answer)
-	if err != nil {
-		return nil, nil, err
+	sum, next, err := s.play(ctx, index, m, answer)
+	if few := new(simulator.TooFewError); err != nil && !errors.As(err, &few) {
+		err = fmt.Errorf("round %d: %w", index+1, err)
 	}
-	if err := s.arrived(ctx); err != nil {
-		return nil, nil, err
-	}
-	sum.Reports = s.accepted - before.accepted
-	if least := s.f.recipe.Threshold(); sum.Reports < least {
-		return sum, nil, &simulator.TooFewError{Count: sum.Reports, Least: least} // the leader would wait for more
-	}
-	result, err := s.collect(ctx, round, at)
-	if err != nil {
-		return nil, nil, fmt.Errorf("round %d: %w", round+1, err)
-	}
-	if result.ReportCount != sum.Reports {
-		return nil, nil, fmt.Errorf("round %d: %d reports were released and %d verified", round+1, result.ReportCount, sum.Reports)
-	}
-	sum.Raw, sum.Estimate = result.Raw, result.Estimate
-	if s.o.seen != nil {
-		s.o.seen(round, answered, sum)
-	}
-	return sum, nil, nil
+	return sum, next, err
 }
 
-// send has all devices decide about a round, and send what their coins say.
-func (s *training) send(ctx context.Context, round uint32, at time.Time, answer simulator.Answer) (*simulator.Sum, []bool, error) {
+func (s *course) play(ctx context.Context, index uint32, m *train.Model, answer simulator.Answer) (*simulator.Sum, *train.Model, error) {
+	if err := s.f.conductor.begin(ctx); err != nil {
+		return nil, nil, err
+	}
+	a, err := announced(ctx, s.eye, index)
+	if err != nil {
+		return nil, nil, err
+	}
+	begin, err := s.f.recipe.TimePrecision.Begin(dap.Time(a.Round * s.f.recipe.BatchUnits()))
+	if err != nil {
+		return nil, nil, err
+	}
+	select {
+	case <-time.After(time.Until(begin)):
+	case <-ctx.Done():
+		return nil, nil, context.Cause(ctx)
+	}
+	sum, answered, err := s.send(ctx, index, a, m, answer)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := s.f.conductor.ended(ctx, s.f, index)
+	if err != nil {
+		return nil, nil, err
+	}
+	if sum.Reports = r.Reports; r.State == round.Skipped.String() {
+		return sum, nil, &simulator.TooFewError{Count: r.Reports, Least: s.f.recipe.Threshold()}
+	}
+	next, err := s.f.conductor.model(ctx)
+	if err == nil && s.o.seen != nil {
+		s.o.seen(&released{a.Round, answered, sum, next})
+	}
+	return sum, next, err
+}
+
+// send has all devices whose turn it is fetch the model that was announced, decide about its
+// round, and send what their coins say.
+func (s *course) send(ctx context.Context, index uint32, a *session.Announcement, m *train.Model, answer simulator.Answer) (*simulator.Sum, []bool, error) {
 	q, _ := s.f.recipe.Vector()
 	var all participate.Tally
-	var shape, notFinite atomic.Int64
-	devices := len(s.ledger)
-	answered := make([]bool, devices)
+	var shape, notFinite, late atomic.Int64
+	answered := make([]bool, len(s.devices))
 	cpu := make(chan struct{}, s.f.o.Workers) // held while a device computes
-	decide := func(ctx context.Context, i int) (*participate.Decision, error) {
+	decide := func(ctx context.Context, d *trainee, i int) (*participate.Decision, error) {
 		cpu <- struct{}{}
 		defer func() { <-cpu }()
 		report, err := answer(i, make([]float64, q.Dimension))
+		if err != nil {
+			return nil, err
+		}
+		now := time.Now()
+		ends, err := d.follower.Ends(a)
 		switch {
 		case err != nil:
 			return nil, err
@@ -242,14 +297,26 @@ func (s *training) send(ctx context.Context, round uint32, at time.Time, answer 
 		case !finite(report.Vector):
 			notFinite.Add(1)
 			return nil, nil
+		case !now.Before(ends):
+			late.Add(1)
+			return nil, nil
 		}
-		return s.ledger[i].Decide(ctx, s.plans[i], client.Reals(report.Vector), at)
+		return d.Decide(ctx, d.plan, client.Reals(report.Vector), now)
 	}
-	err := crowd(ctx, devices, inFlight, func(ctx context.Context, i int) error {
-		if !simulator.Turn(s.f.recipe, i, round) {
+	err := crowd(ctx, len(s.devices), inFlight, func(ctx context.Context, i int) error {
+		if !simulator.Turn(s.f.recipe, i, index) {
 			return nil
 		}
-		decision, err := decide(ctx, i)
+		d := &s.devices[i]
+		err := d.fetch(ctx, a, m)
+		if old := new(training.LateError); errors.As(err, &old) {
+			late.Add(1)
+			return nil
+		}
+		var decision *participate.Decision
+		if err == nil {
+			decision, err = decide(ctx, d, i)
+		}
 		if err != nil {
 			return fmt.Errorf("device %d: %w", i, err)
 		}
@@ -268,67 +335,29 @@ func (s *training) send(ctx context.Context, round uint32, at time.Time, answer 
 		}
 		return nil
 	})
-	s.sent += all.Reports() + all.Dummies()
-	s.noOps += all.NoOps()
-	return &simulator.Sum{Dummies: all.Dummies(), Unsent: simulator.Unsent{Shape: int(shape.Load()), NotFinite: int(notFinite.Load())}}, answered, err
+	return &simulator.Sum{Dummies: all.Dummies(), Unsent: simulator.Unsent{Shape: int(shape.Load()), NotFinite: int(notFinite.Load()), Late: int(late.Load())}}, answered, err
 }
 
-func finite(v []float64) bool {
-	for _, x := range v {
-		if math.IsNaN(x) || math.IsInf(x, 0) {
-			return false
-		}
-	}
-	return true
-}
-
-// arrived waits until the gateway has passed on all reports, and the servers have verified
-// them.
-func (s *training) arrived(ctx context.Context) error {
-	if err := s.passed(ctx); err != nil {
+// fetch has the model of a round from the relay, by its hash, and holds it to the one that
+// the training goes on with: what the controller said and what it publishes are the same.
+func (d *trainee) fetch(ctx context.Context, a *session.Announcement, want *train.Model) error {
+	own, err := d.follower.Newest(ctx)
+	if err != nil {
 		return err
 	}
-	f := s.f
-	f.sent, f.acknowledged, f.rejected = s.sent, s.sent, map[string]uint64{}
-	if err := f.verify(ctx); err != nil {
+	if own.Hash() != a.Hash() {
+		return &training.LateError{Round: a.Round, Now: own.Round}
+	}
+	m, err := d.follower.Model(ctx, own)
+	if err != nil {
 		return err
 	}
-	s.accepted = s.sent
-	for _, n := range f.rejected {
-		s.accepted -= n
+	if m.Clip != want.Clip || !slices.Equal(m.Parameters, want.Parameters) {
+		return fmt.Errorf("the model of round %d is another than the controller said", a.Round)
 	}
 	return nil
 }
 
-// passed waits until the gateway holds nothing.
-func (s *training) passed(ctx context.Context) error {
-	ticker := time.NewTicker(frontWindow)
-	defer ticker.Stop()
-	for {
-		var behind gateway.Status
-		if err := s.f.readStatus(ctx, s.f.front.GatewayLocal.Addr().String(), &behind); err != nil {
-			return err
-		}
-		if behind.Held == 0 {
-			if behind.Passed != s.sent || len(behind.Verdicts)+len(behind.Lost) > 0 {
-				return fmt.Errorf("the gateway passed on %d reports, and devices sent %d; of others %v, %v", behind.Passed, s.sent, behind.Verdicts, behind.Lost)
-			}
-			return nil
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// collect asks for a round. The last one leaves its state where who goes on with a kept
-// deployment looks for it.
-func (s *training) collect(ctx context.Context, round int, at time.Time) (*collector.Result, error) {
-	own := *s.config
-	if round < s.o.Train.Rounds-1 {
-		own.State += service.Path(fmt.Sprintf(".%d", round+1))
-	}
-	return s.f.collect(ctx, &own, at)
+func finite(v []float64) bool {
+	return !slices.ContainsFunc(v, func(x float64) bool { return math.IsNaN(x) || math.IsInf(x, 0) })
 }

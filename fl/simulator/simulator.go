@@ -194,11 +194,14 @@ type Unsent struct {
 	NotFinite int `json:"not_finite"`
 	// Norm are reports over the recipe's bound, which both servers reject.
 	Norm int `json:"norm"`
+	// Late are devices that had no report before the round was over, which count in no other:
+	// never in a simulation.
+	Late int `json:"late"`
 }
 
 // Add adds another round's.
 func (u *Unsent) Add(v Unsent) {
-	u.Shape, u.NotFinite, u.Norm = u.Shape+v.Shape, u.NotFinite+v.NotFinite, u.Norm+v.Norm
+	u.Shape, u.NotFinite, u.Norm, u.Late = u.Shape+v.Shape, u.NotFinite+v.NotFinite, u.Norm+v.Norm, u.Late+v.Late
 }
 
 // A Sum is what a round releases, and what became of its reports.
