@@ -61,8 +61,8 @@ const (
 
 // Bounds of a training with servers: for longer ones there is the simulator.
 const (
-	MaxTrainingRounds  = 100
-	MaxTrainingDevices = 5000
+	maxTrainingRounds  = 100
+	maxTrainingDevices = 5000
 )
 
 // WithDefaults fills in what is not said. A round lasts as long as it takes to collect the
@@ -92,10 +92,10 @@ func (o TrainingOptions) Validate() error {
 	}
 	o = o.WithDefaults()
 	switch {
-	case o.Train.Rounds > MaxTrainingRounds:
-		return &train.OptionError{Option: "rounds", Problem: fmt.Sprintf("are %d; want 1 to %d through servers", o.Train.Rounds, MaxTrainingRounds)}
-	case o.Train.Devices > MaxTrainingDevices:
-		return &train.OptionError{Option: "devices", Problem: fmt.Sprintf("are %d; want at most %d through servers", o.Train.Devices, MaxTrainingDevices)}
+	case o.Train.Rounds > maxTrainingRounds:
+		return &train.OptionError{Option: "rounds", Problem: fmt.Sprintf("are %d; want 1 to %d through servers", o.Train.Rounds, maxTrainingRounds)}
+	case o.Train.Devices > maxTrainingDevices:
+		return &train.OptionError{Option: "devices", Problem: fmt.Sprintf("are %d; want at most %d through servers", o.Train.Devices, maxTrainingDevices)}
 	case o.Train.NoiseScale != (recipe.Rational{}):
 		return &train.OptionError{Option: "noise scale", Problem: "is the simulator's: real servers draw all of the noise"}
 	case o.Train.Attackers > 0 || o.Train.Unvalidated:

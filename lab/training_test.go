@@ -279,7 +279,7 @@ func TestTrainingOptionsRefuse(t *testing.T) {
 	set := digits(t)
 	for name, o := range map[string]train.Options{
 		"no images":    {},
-		"rounds":       {Set: set, Rounds: MaxTrainingRounds + 1},
+		"rounds":       {Set: set, Rounds: maxTrainingRounds + 1},
 		"attackers":    {Set: set, Rounds: 5, Attackers: 1},
 		"no proofs":    {Set: set, Rounds: 5, Unvalidated: true},
 		"scaled noise": {Set: set, Rounds: 5, NoiseScale: recipe.Rational{Num: 1, Den: 2}},
@@ -291,7 +291,7 @@ func TestTrainingOptionsRefuse(t *testing.T) {
 		}
 	}
 	many := *set
-	for len(many.Train) <= MaxTrainingDevices {
+	for len(many.Train) <= maxTrainingDevices {
 		many.Train = append(many.Train, set.Train...)
 	}
 	wrong := new(train.OptionError)

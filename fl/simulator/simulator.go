@@ -85,7 +85,8 @@ type Simulator struct {
 
 // A series is noise that is correlated over rounds, and what later rounds need of earlier.
 type series struct {
-	noise    recipe.CorrelatedGaussian
+	rule     correlated.Series
+	errors   func(rounds int) correlated.Errors
 	released uint64
 	spans    []correlated.Span // of the last releases, the latest first
 	past     [2][][]int64      // the noise of both servers in these, in finer units
@@ -132,8 +133,10 @@ func New(r *recipe.Recipe, o Options) (*Simulator, error) {
 	}
 	stream.New(o.Seed, "noise of the leader", 0).Read(s.leader[:])
 	stream.New(o.Seed, "noise of the helper", 0).Read(s.helper[:])
-	if n, ok := drawn.(recipe.CorrelatedGaussian); ok {
-		s.series = &series{noise: n}
+	scaled := *r
+	scaled.Noise = drawn
+	if n, ok := scaled.Correlated(); ok {
+		s.series = &series{rule: n.Series, errors: n.Errors}
 	}
 	s.deviation = drawn.Spread().Deviation
 	return s, nil
@@ -148,13 +151,10 @@ func (o *Options) scaled(n recipe.Noise) (recipe.Noise, error) {
 	if !o.NoiseScale.Valid() || scale.Cmp(big.NewRat(1, 1)) > 0 {
 		return nil, fmt.Errorf("a noise scale of %s, want above 0, at most 1", o.NoiseScale)
 	}
-	var of *big.Rat
-	switch n.(type) {
-	case recipe.DiscreteGaussian, recipe.CorrelatedGaussian: // the parameter is the variance
-		of = scale.Mul(scale, scale)
-	default:
-		return nil, fmt.Errorf("a noise scale goes with Gaussian noise")
+	if n.Spread().Scale != 0 || n.Parameter().Num == 0 { // of Laplace noise, or none
+		return nil, errors.New("a noise scale goes with Gaussian noise, whose parameter is its variance")
 	}
+	of := scale.Mul(scale, scale)
 	of.Mul(of, n.Parameter().Rat())
 	// Rounded to a multiple of 2^-16, which is far finer than what is drawn.
 	const fine = 1 << 16
@@ -467,7 +467,7 @@ func over(units []int64, bound uint64) bool {
 // strays is the deviation of both servers' noise in a number of the next release.
 func (s *Simulator) strays() float64 {
 	if x := s.series; x != nil {
-		e := x.noise.Errors(int(min(x.released+1, x.noise.Series.Rounds)))
+		e := x.errors(int(min(x.released+1, x.rule.Rounds)))
 		return math.Sqrt(2 * e.Round[len(e.Round)-1])
 	}
 	return s.deviation
@@ -512,7 +512,7 @@ func (s *Simulator) noise(shares [2]*vdaf.AggShare, round uint32) error {
 // correlate makes the noise of a round of what both servers drew, as their stores do: it
 // leans on the releases before that the rule says, and is kept for those after.
 func (x *series) correlate(draws *[2][]int64, round uint32) error {
-	rule, span := x.noise.Series, correlated.Span{First: uint64(round), Last: uint64(round)}
+	rule, span := x.rule, correlated.Span{First: uint64(round), Last: uint64(round)}
 	lean, err := rule.Next(span, x.released, x.spans)
 	if err != nil {
 		return err
