@@ -6,9 +6,9 @@
 // A lab is a scenario over one frame. The scenario says what is asked, makes the devices'
 // values and sends them, says what the recipe has one expect, and compares: a histogram
 // ([Run]), a population that decides in secret (Run too), a mean of vectors
-// ([RunVectors]), sums round after round ([RunSeries]). The frame does what all of them
-// need ([Frame]): it starts and stops the servers, takes the steps and their times, tells
-// how far it is, and writes files. [Bench] and [MeasureReport] measure and show nothing,
+// ([RunVectors]), sums round after round ([RunSeries]), a model that is trained
+// ([RunTraining]). The frame does what all of them need ([Frame]): it starts and stops the
+// servers, takes the steps and their times, tells how far it is, and writes files. [Bench] and [MeasureReport] measure and show nothing,
 // the one with servers in processes of their own, the other without any; they stand
 // beside the frame.
 //

@@ -139,12 +139,12 @@ func TestMeasuredWays(t *testing.T) {
 		}
 		row(fmt.Sprintf("correlated, MNIST, %d bands", bands), cells...)
 	}
-	row("correlated, MNIST, all devices in 40 rounds", Options{Set: mnist, Sample: recipe.Rational{Num: 1, Den: 1}, Rounds: 40, Rate: 2, Epsilon: epsilon(4)})
+	row("correlated, MNIST, all devices in 40 rounds", Options{Set: mnist, Sample: recipe.Rational{Num: 1, Den: 1}, Rounds: 40, Rate: 4, Epsilon: epsilon(4)})
 	for _, set := range []*images.Set{digits(t), mnist} {
 		for _, steps := range []int{1, 5} {
 			for _, partition := range []string{IID, Shards} {
-				row(fmt.Sprintf("partition, %s, 4 images, %d steps, %s", set.Name, steps, partition),
-					Options{Set: set, Images: 4, LocalSteps: steps, Partition: partition, Rate: 2, Epsilon: epsilon(8)})
+				row(fmt.Sprintf("partition, %s, %d steps, %s", set.Name, steps, partition),
+					Options{Set: set, Images: 4, LocalSteps: steps, Partition: partition, Rounds: 60, Rate: 2, Epsilon: epsilon(8)})
 			}
 		}
 	}
