@@ -1,11 +1,14 @@
 package train
 
 import (
+	"context"
+	"errors"
 	"math"
 	"strings"
 	"testing"
 
 	"github.com/starling-agg/starling/fl/images"
+	"github.com/starling-agg/starling/fl/simulator"
 	"github.com/starling-agg/starling/recipe"
 )
 
@@ -107,5 +110,62 @@ func TestNoiseScale(t *testing.T) {
 	}
 	if part.Epsilon != all.Epsilon {
 		t.Error("the part has another epsilon than the recipe")
+	}
+}
+
+// A stub is a world whose rounds end as it is told.
+type stub struct {
+	rounds uint32
+	seen   []Model
+	next   func(round uint32) (*Model, error)
+}
+
+func (s *stub) Rounds() uint32 { return s.rounds }
+
+func (s *stub) Round(_ context.Context, m *Model, _ int, _ simulator.Answer) (*simulator.Sum, *Model, error) {
+	s.rounds++
+	s.seen = append(s.seen, *m)
+	next, err := s.next(s.rounds)
+	return &simulator.Sum{Unsent: simulator.Unsent{Late: 1}}, next, err
+}
+
+// A world that steps the model is followed: the training goes on with its models, tests them,
+// and publishes the mean of the last; what is wrong with a world ends the training.
+func TestWorld(t *testing.T) {
+	o := Options{Set: digits(t), Rounds: 4, Seed: 1}
+	r, err := o.Recipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(round uint32) *Model {
+		m := &Model{make([]float32, 650), float64(round)}
+		m.Parameters[7] = float32(round)
+		return m
+	}
+	w := &stub{next: func(round uint32) (*Model, error) {
+		if round == 3 {
+			return nil, &simulator.TooFewError{}
+		}
+		return of(round), nil
+	}}
+	got, err := RunIn(t.Context(), o, r, w)
+	if err != nil || got.Rounds != 4 || got.Skipped != 1 || got.Unsent.Late != 4 || got.Parameters[7] != 4 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for i, want := range []float32{0, 1, 2, 2} { // the round that was skipped leaves it
+		if w.seen[i].Parameters[7] != want || i > 0 && w.seen[i].Clip != float64(want) {
+			t.Errorf("round %d began with %g and %g", i+1, w.seen[i].Parameters[7], w.seen[i].Clip)
+		}
+	}
+	fault := errors.New("a fault")
+	for name, next := range map[string]func(uint32) (*Model, error){
+		"a fault":          func(uint32) (*Model, error) { return nil, fault },
+		"too few numbers":  func(uint32) (*Model, error) { return &Model{make([]float32, 649), 1}, nil },
+		"another recipe's": func(uint32) (*Model, error) { return &Model{make([]float32, 651), 1}, nil },
+		"no numbers":       func(uint32) (*Model, error) { return &Model{Clip: 1}, nil },
+	} {
+		if got, err := RunIn(t.Context(), o, r, &stub{next: next}); err == nil || got != nil {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
 	}
 }
