@@ -7,7 +7,7 @@
 // tosses its coin; those that take part compute the gradient of their own image at the
 // public model, and report what [session.Terms.Vector] makes of it. The sum that is
 // released, over the planned cohort, is what the server's optimiser steps along
-// ([session.Terms.Mean], package optimizer). What is published at the end is the mean of the
+// ([session.Terms.Mean], package optimizer). The published model is the mean of the
 // models of the last rounds (Polyak and Juditsky 1992): by post-processing that costs no
 // privacy.
 //
