@@ -61,6 +61,8 @@ func (c *conductor) names() (*recipe.Training, error) {
 // create adds the controller to the files of a deployment, and has the relay hand out what
 // it publishes.
 func (c *conductor) create(dir string, r *recipe.Recipe) error {
+	// What is left of a round whose model is announced late is for devices.
+	late := max(0, min(settling, time.Duration(r.TimePrecision)*time.Second-time.Second))
 	id, err := r.ID()
 	if err != nil {
 		return err
@@ -96,7 +98,7 @@ address = %q
 kind = %q
 rate = %s
 momentum = %s
-`, controllerDir, controlSocket, deploy.CollectorFile, deploy.TermsFile, settling, c.listeners.Public.Addr(), c.listeners.Local.Addr(), c.steps.Kind, float(c.steps.Rate),
+`, controllerDir, controlSocket, deploy.CollectorFile, deploy.TermsFile, late, c.listeners.Public.Addr(), c.listeners.Local.Addr(), c.steps.Kind, float(c.steps.Rate),
 		float(c.steps.Momentum))
 	for name, b := range map[string][]byte{
 		deploy.TermsFile: []byte(terms.String()), deploy.ControllerFile: []byte(config.String()), "initial.f32": initial, "secrets/controller.key": c.key.Marshal(),

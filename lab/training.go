@@ -128,8 +128,8 @@ func RunTraining(ctx context.Context, o TrainingOptions) (*train.Report, error) 
 
 // course is the scenario of a model that is trained round by round. It is the
 // [train.World] of its rounds: it has the controller begin one, who announces its model;
-// devices fetch that through the relay, and what they report on it is collected by the controller, who steps
-// the model.
+// devices fetch that through the relay, and the controller has what they report on it
+// collected and steps the model.
 type course struct {
 	o       TrainingOptions
 	f       *frame
