@@ -61,7 +61,7 @@ func (c *conductor) names() (*recipe.Training, error) {
 // create adds the controller to the files of a deployment, and has the relay hand out what
 // it publishes.
 func (c *conductor) create(dir string, r *recipe.Recipe) error {
-	// What is left of a round whose model is announced late is for devices.
+	// The rest of a round whose model is announced late is for devices.
 	late := max(0, min(settling, time.Duration(r.TimePrecision)*time.Second-time.Second))
 	id, err := r.ID()
 	if err != nil {
