@@ -58,7 +58,7 @@ var stories = map[string][][]string{
 	},
 	"anonymity":                  {{"internal"}, {"ohttp", "arc", "voprf", "tlog"}, {"admission", "visit"}, {"relay", "gateway", "logserver", "witness", "issuer", "attester", "mint"}},
 	"anonymity/gateway/internal": {{"answer", "journal"}, {"forward"}},
-	"fl":                         {{"internal", "images", "model", "optimizer", "session", "outlook"}, {"simulator", "round"}, {"train", "agent"}},
+	"fl":                         {{"internal", "images", "model", "optimizer", "session", "outlook"}, {"simulator", "round", "checkin"}, {"train", "agent"}, {"baseline"}},
 	"shuffle":                    {{"cloak", "onion", "internal/derand"}, {"internal/order"}, {"internal/party"}, {"hop", "analyzer"}},
 	"vdaf/internal":              {{"kernel"}, {"field", "derand"}, {"flp", "xof"}},
 }

@@ -33,7 +33,8 @@
 //	                   session: a training, its models and their announcements, as bytes;
 //	                   optimizer: what a server makes of a mean; round: the controller, who
 //	                   announces models and steps them; agent: what takes part for processes
-//	                   that come and go
+//	                   that come and go; baseline: rounds of other systems; checkin: the
+//	                   protocols of paper 004 as they are stated
 //	shuffle            cloak: sums of messages that a shuffler mixes; onion: what a device
 //	                   seals for two hops and an analyzer, and what those sign; hop  analyzer:
 //	                   the parties; internal/party: what they have in common

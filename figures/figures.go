@@ -40,7 +40,8 @@ type Options struct {
 	// 1 has T = 1.
 	Tasks []uint64
 	// Measured adds to figure 1 of paper 001 and to figure 2 of paper 002 what the running
-	// encoders and analyzers give, with fresh randomness: some 20 seconds of a core.
+	// encoders and analyzers give, with fresh randomness, some 20 seconds of a core; and the
+	// figures of learning and of check-ins as they run, some minutes.
 	Measured bool
 	// Progress is told each output that is done. Optional.
 	Progress func(Output)
@@ -86,8 +87,12 @@ func (o Options) Validate() error {
 		return bad("no directory")
 	}
 	for _, name := range o.Only {
-		if !slices.Contains(Names(), name) {
+		i := slices.IndexFunc(jobs(), func(j job) bool { return j.name == name })
+		if i < 0 {
 			return bad("there is no output %q", name)
+		}
+		if jobs()[i].measured && !o.Measured {
+			return bad("%s is measured: ask for that", name)
 		}
 	}
 	if !(o.Epsilon >= 0.01 && o.Epsilon <= 20) {
@@ -111,6 +116,8 @@ func (o Options) Validate() error {
 // A job makes one output.
 type job struct {
 	name string
+	// measured outputs are drawn with Options.Measured alone.
+	measured bool
 	// needs lists the noise that make will ask for; nil if none.
 	needs func(Options) []need
 	make  func(Options, *budget) (*output, error)
@@ -140,6 +147,9 @@ func jobs() []job {
 		job{name: "paper-003-communication", make: communication},
 		job{name: "paper-004-figure-2", make: shuffling},
 		job{name: "paper-004-table-1", make: amplification},
+		job{name: "paper-004-check-ins", measured: true, make: checkIns},
+		job{name: "learning-accuracy", measured: true, make: learning},
+		job{name: "learning-partitions", measured: true, make: partitions},
 	)
 }
 
@@ -169,7 +179,7 @@ func Draw(ctx context.Context, o Options) ([]Output, error) {
 	}
 	var done []Output
 	for _, j := range jobs() {
-		if len(o.Only) > 0 && !slices.Contains(o.Only, j.name) {
+		if j.measured && !o.Measured || len(o.Only) > 0 && !slices.Contains(o.Only, j.name) {
 			continue
 		}
 		if j.needs != nil {

@@ -133,7 +133,8 @@ func frameHeight(subtitle, caption string) float64 {
 }
 
 func (m multiples) picture() draw.Picture {
-	const left, gap, legend, footing = 66, 14, 22, 44
+	const left, gap, footing = 66, 14, 44
+	legend := 8 + 14*float64(len(m.legendLines(left)))
 	heading, rowHeading := 4.0, 0.0
 	if len(m.columns) > 0 {
 		heading = 18
@@ -147,7 +148,9 @@ func (m multiples) picture() draw.Picture {
 		Width: pageWidth, Height: height, Title: m.title, Words: m.words,
 		Draw: func(c draw.Canvas) {
 			top := frame(c, height, m.title, m.subtitle, m.caption)
-			m.drawLegend(c, draw.Point{X: left, Y: top - 6})
+			for i, line := range m.legendLines(left) {
+				drawLegend(c, line, draw.Point{X: left, Y: top - 6 - 14*float64(i)})
+			}
 			top -= legend
 			columns := float64(len(m.panels[0]))
 			width := (pageWidth - edge - left - rowHeading - m.right - (columns-1)*gap) / columns
@@ -178,15 +181,31 @@ func ring(c draw.Canvas, at draw.Point, color draw.Color) {
 	c.Dot(at, 1.6, draw.White)
 }
 
-func (m multiples) drawLegend(c draw.Canvas, at draw.Point) {
+// keyWidth is the room of an entry of the legend, with that before the next.
+func keyWidth(k key) float64 { return 28 + textFace.Width(k.name) + 18 }
+
+// legendLines are the legend's entries in lines that fit the page; one at least.
+func (m multiples) legendLines(left float64) [][]key {
+	lines, x := [][]key{nil}, left
 	for _, k := range m.legend {
+		if x > left && x+keyWidth(k)-18 > pageWidth-edge {
+			lines, x = append(lines, nil), left
+		}
+		lines[len(lines)-1] = append(lines[len(lines)-1], k)
+		x += keyWidth(k)
+	}
+	return lines
+}
+
+func drawLegend(c draw.Canvas, line []key, at draw.Point) {
+	for _, k := range line {
 		if k.stroke.Width > 0 {
 			c.Line(k.stroke, draw.Point{X: at.X, Y: at.Y + 3}, draw.Point{X: at.X + 22, Y: at.Y + 3})
 		} else {
 			ring(c, draw.Point{X: at.X + 11, Y: at.Y + 3}, k.ring)
 		}
 		c.Text(draw.Point{X: at.X + 28, Y: at.Y}, draw.Left, textFace, draw.Ink, k.name)
-		at.X += 28 + textFace.Width(k.name) + 18
+		at.X += keyWidth(k)
 	}
 }
 

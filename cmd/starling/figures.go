@@ -17,15 +17,18 @@ func figuresCommand() *command {
 		long: `Draws figures 1 to 3 and 5 to 8 and the numbers of examples 3 to 6 of paper 000, figure 1 of paper 001 with numbers, figure
 2 of paper 002, the communication table of paper 003 with the sizes of this program's reports, and figure 2 and table 1 of
 paper 004, each as PNG and SVG with the CSV behind it. docs/figures.md shows them beside what the papers state and explains
-every difference. With --measured those of papers 001 and 002 have points of the running encoders and analyzers, measured at the call.
+every difference. With --measured those of papers 001 and 002 have points of the running encoders and analyzers, measured at the call; and there
+are the check-ins of paper 004 as they run, and what accuracy a model comes to at which epsilon, here and in other systems: in two minutes.
 Parameters that the text of paper 000 does not give, N, K and T of its panels, are flags.
 
 The names are paper-000-figure-1, -2, -3, -5, -6, -7, -8, paper-000-examples, paper-001-figure-1, paper-002-figure-2,
-paper-003-communication, paper-004-figure-2 and paper-004-table-1.`,
+paper-003-communication, paper-004-figure-2 and paper-004-table-1; and measured alone paper-004-check-ins, learning-accuracy and
+learning-partitions.`,
 		examples: [][2]string{
 			{"starling figures --out figs", "all of them, in some seconds"},
 			{"starling figures --out figs paper-004-figure-2", "one of them"},
 			{"starling figures --out figs --measured paper-001-figure-1 paper-002-figure-2", "with points that are measured at this call"},
+			{"starling figures --out figs --measured learning-accuracy", "accuracy against epsilon, of eight systems"},
 			{"starling figures --out figs --people 1e8 paper-000-figure-2", "for a hundred million people"},
 		},
 		setup: func(flags *flag.FlagSet) func(context.Context, *env, []string) error {
@@ -36,7 +39,7 @@ paper-003-communication, paper-004-figure-2 and paper-004-table-1.`,
 			people := flags.Float64("people", 1e6, "the curves are about `N` people")
 			var alphabets numbers[float64]
 			flags.Var(&alphabets, "alphabets", "one to four values `K,K` of the alphabet (default 1e3,1e4,1e5)")
-			measured := flags.Bool("measured", false, "add what the running encoders and analyzers give to figures of papers 001 and 002, in some 20 seconds")
+			measured := flags.Bool("measured", false, "add what is measured by running, in some two minutes")
 			var tasks numbers[uint64]
 			flags.Var(&tasks, "tasks", "one to four numbers `T,T` of tasks (default 1,10,100,1000)")
 			return func(ctx context.Context, e *env, args []string) error {

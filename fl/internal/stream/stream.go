@@ -49,11 +49,11 @@ func (s *Stream) Uint64() uint64 {
 	return binary.BigEndian.Uint64(b[:])
 }
 
-// uniform is in [0, 1), a multiple of 2^-53.
-func (s *Stream) uniform() float64 { return float64(s.Uint64()>>11) / (1 << 53) }
+// Uniform is in [0, 1), a multiple of 2^-53.
+func (s *Stream) Uniform() float64 { return float64(s.Uint64()>>11) / (1 << 53) }
 
 // Normal has mean 0 and variance 1, by the method of Box and Muller.
 func (s *Stream) Normal() float64 {
-	u, v := s.uniform(), s.uniform()
+	u, v := s.Uniform(), s.Uniform()
 	return math.Sqrt(-2*math.Log1p(-u)) * math.Cos(2*math.Pi*v)
 }

@@ -41,7 +41,7 @@ func TestNormal(t *testing.T) {
 		x := s.Normal()
 		sum += x
 		squares += x * x
-		u := s.uniform()
+		u := s.Uniform()
 		if !(u >= 0 && u < 1) {
 			t.Fatal(u)
 		}
