@@ -30,8 +30,6 @@ var (
 	// ErrContributed: the round was paid for already, by another update or in another life
 	// of the agent.
 	ErrContributed = errors.New("agent: something was contributed to this round already")
-	// ErrBusy: as much is being sent as may be at one time.
-	ErrBusy = errors.New("agent: too much is being sent")
 	// ErrNoModel: nothing was announced that the round's updates could be made on.
 	ErrNoModel = errors.New("agent: no model is announced")
 )
@@ -64,14 +62,11 @@ type Options struct {
 	Home sender.Home
 	// Tasks are one at least.
 	Tasks []Task
-	// Sending is how many contributions may be on their way at one time; default 64.
-	Sending int
 	// Log is told of what goes wrong, and of nothing else; default none.
 	Log *slog.Logger
 }
 
 const (
-	defaultSending = 64
 	// MaxTasks bounds [Options.Tasks].
 	MaxTasks = 64
 	// bornFile holds when the ledger was made, so that a new one is known.
@@ -84,8 +79,8 @@ const (
 
 // Validate says what is wrong with options.
 func (o *Options) Validate() error {
-	if len(o.Tasks) < 1 || len(o.Tasks) > MaxTasks || o.Sending < 0 {
-		return fmt.Errorf("agent: %d tasks and %d on their way, want 1 to %d and 0 or more", len(o.Tasks), o.Sending, MaxTasks)
+	if len(o.Tasks) < 1 || len(o.Tasks) > MaxTasks {
+		return fmt.Errorf("agent: %d tasks, want 1 to %d", len(o.Tasks), MaxTasks)
 	}
 	for _, t := range o.Tasks {
 		c := t.Sender.Client.Checked
@@ -110,6 +105,7 @@ func (o *Options) Validate() error {
 type Agent struct {
 	o       Options
 	account *sender.Account
+	files   *disk.OSFS // of the home, beside the ledger
 	born    time.Time
 	key     [32]byte // by which updates are told apart, of this life
 	tasks   map[recipe.ID]*task
@@ -118,14 +114,14 @@ type Agent struct {
 	ending  context.Context
 	end     context.CancelFunc
 
-	mu      sync.Mutex
-	last    time.Time // of the last contribution
-	sending int
-	counts  map[string]uint64 // of contributions, by outcome
+	mu     sync.Mutex
+	last   time.Time         // of the last contribution
+	counts map[string]uint64 // of contributions, by outcome
 }
 
 type task struct {
 	Task
+	files    disk.FS
 	id       recipe.ID
 	recipe   *recipe.Recipe
 	follower *training.Follower // nil: no training
@@ -147,9 +143,6 @@ func Open(ctx context.Context, o Options) (*Agent, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	if o.Sending == 0 {
-		o.Sending = defaultSending
-	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -161,18 +154,26 @@ func Open(ctx context.Context, o Options) (*Agent, error) {
 	rand.Read(a.key[:])
 	a.ending, a.end = context.WithCancel(context.Background())
 	if err := a.open(ctx); err != nil {
+		if a.files != nil {
+			err = errors.Join(err, a.files.Close())
+		}
 		return nil, errors.Join(err, account.Close())
 	}
 	return a, nil
 }
 
 func (a *Agent) open(ctx context.Context) (err error) {
-	if a.born, err = bornAt(a.o.Home.Dir, time.Now()); err != nil {
+	fsys, err := disk.OS(a.o.Home.Dir)
+	if err != nil {
+		return err
+	}
+	a.files = fsys
+	if a.born, err = bornAt(fsys, time.Now()); err != nil {
 		return err
 	}
 	for _, in := range a.o.Tasks {
 		c := in.Sender.Client.Checked
-		t := &task{Task: in, id: c.ID(), recipe: c.Recipe(), seen: make(map[uint64][sha256.Size]byte)}
+		t := &task{Task: in, files: fsys, id: c.ID(), recipe: c.Recipe(), seen: make(map[uint64][sha256.Size]byte)}
 		if a.tasks[t.id] != nil {
 			return fmt.Errorf("agent: two tasks of the recipe %v", t.id)
 		}
@@ -181,7 +182,10 @@ func (a *Agent) open(ctx context.Context) (err error) {
 			t.person, t.refused = a.account.Answer(ctx, in.Sender)
 		}
 		if t.refused == nil && t.recipe.Training != nil {
-			t.follower, t.refused = training.Follow(t.recipe, in.Remote, nil, nil)
+			if t.newest, err = seenOf(fsys, t.id); err != nil {
+				return err
+			}
+			t.follower, t.refused = training.Follow(t.recipe, in.Remote, t.newest, nil)
 		}
 		if errors.Is(t.refused, participate.ErrLedger) {
 			return t.refused
@@ -195,19 +199,35 @@ func (a *Agent) open(ctx context.Context) (err error) {
 }
 
 // bornAt is when the ledger of a home was made: now, where nothing says so yet.
-func bornAt(dir string, now time.Time) (_ time.Time, err error) {
-	fsys, err := disk.OS(dir)
+func bornAt(fsys disk.FS, now time.Time) (time.Time, error) {
+	b, err := disk.ReadFile(fsys, bornFile, 64)
+	if errors.Is(err, fs.ErrNotExist) {
+		now = now.UTC().Truncate(time.Second)
+		return now, disk.WriteFile(fsys, bornFile, []byte(now.Format(time.RFC3339)))
+	}
 	if err != nil {
 		return time.Time{}, err
 	}
-	defer func() { err = errors.Join(err, fsys.Close()) }()
-	if b, err := disk.ReadFile(fsys, bornFile, 64); err == nil {
-		return time.Parse(time.RFC3339, string(b))
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return time.Time{}, err
+	return time.Parse(time.RFC3339, string(b))
+}
+
+// seenFile is where the newest announcement of a recipe is that was seen, so that a
+// controller that tells another story after a restart is found out.
+func seenFile(id recipe.ID) string { return "seen-" + id.String() }
+
+func seenOf(fsys disk.FS, id recipe.ID) (*session.Announcement, error) {
+	b, err := disk.ReadFile(fsys, seenFile(id), session.AnnouncementBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	now = now.UTC().Truncate(time.Second)
-	return now, disk.WriteFile(fsys, bornFile, []byte(now.Format(time.RFC3339)))
+	if err != nil {
+		return nil, err
+	}
+	seen, err := session.ReadAnnouncement(b)
+	if err != nil {
+		return nil, fmt.Errorf("agent: %s: %w; put its newest copy back", seenFile(id), err)
+	}
+	return seen, nil
 }
 
 // Close waits a moment for what is on its way, and closes the home. A report that was not
@@ -223,7 +243,7 @@ func (a *Agent) Close() error {
 	}
 	a.end()
 	<-done
-	return a.account.Close()
+	return errors.Join(a.files.Close(), a.account.Close())
 }
 
 // A Contribution is an update, or one of each of several persons.
@@ -285,7 +305,7 @@ func (a *Agent) contribute(ctx context.Context, id recipe.ID, c *Contribution) e
 	if err != nil {
 		return err
 	}
-	if err := a.begin(t, c, at); err != nil {
+	if err := a.allowed(t, c, at); err != nil {
 		return err
 	}
 	decision, err := t.person.DecideAt(ctx, client.Reals(vector), at)
@@ -293,7 +313,6 @@ func (a *Agent) contribute(ctx context.Context, id recipe.ID, c *Contribution) e
 		err = ErrContributed
 	}
 	if err != nil {
-		a.ended()
 		return err
 	}
 	a.mu.Lock()
@@ -304,30 +323,17 @@ func (a *Agent) contribute(ctx context.Context, id recipe.ID, c *Contribution) e
 	a.flying.Add(1)
 	go func() {
 		defer a.flying.Done()
-		defer a.ended()
 		a.send(t, decision)
 	}()
 	return nil
 }
 
-// begin holds a contribution against the policy, and makes room for it.
-func (a *Agent) begin(t *task, c *Contribution, now time.Time) error {
+// allowed holds a contribution against the policy. How many are on their way limits nothing
+// and is told to nobody: that would tell coins. There is one a round of each task.
+func (a *Agent) allowed(t *task, c *Contribution, now time.Time) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if err := t.Policy.takes(c.Data, len(c.Updates), a.born, a.last, now); err != nil {
-		return err
-	}
-	if a.sending >= a.o.Sending {
-		return ErrBusy
-	}
-	a.sending++
-	return nil
-}
-
-func (a *Agent) ended() {
-	a.mu.Lock()
-	a.sending--
-	a.mu.Unlock()
+	return t.Policy.takes(c.Data, len(c.Updates), a.born, a.last, now)
 }
 
 // send carries a decision out. Its outcome is told by no count and no log line: they would

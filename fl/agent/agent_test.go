@@ -223,6 +223,11 @@ func TestEveryAnswerIsTheSame(t *testing.T) {
 			if w.servers.Counts().Uploads != before {
 				t.Error("sent before the answer")
 			}
+			synctest.Wait() // a report that is sent is held back now
+			status := w.ask("GET", "/v1/status", nil).Body.String()
+			if told, want := strings.Count(status, `"accepted":`), 1; told != want || strings.Contains(status, "sending") {
+				t.Errorf("the status tells more: %s", status)
+			}
 			if first == nil {
 				first = rec
 			} else if rec.Code != first.Code || rec.Body.String() != first.Body.String() || fmt.Sprint(rec.Header()) != fmt.Sprint(first.Header()) {
@@ -296,6 +301,7 @@ func TestRefusedBeforeTheCoin(t *testing.T) {
 			{"POST", fmt.Sprintf("/v1/contributions?task=%v&round=-1", w.checked.ID()), "", 400},
 			{"POST", fmt.Sprintf("/v1/contributions?task=%v&round=%d&persons=9999", w.checked.ID(), now), "", 400},
 			{"POST", fmt.Sprintf("/v1/contributions?task=%v&round=%d&data=digits", w.checked.ID(), now), "odd", 400},
+			{"POST", fmt.Sprintf("/v1/contributions?task=%v&round=%d&data=digits", w.checked.ID(), now), strings.Repeat("x", 4*dimension+4), 400},
 			{"POST", fmt.Sprintf("/v1/contributions?task=%v&round=%d", recipe.ID{1}, now), "", 404},
 			{"GET", "/v1/contributions", "", 405},
 			{"POST", "/v1/ledger", "", 405},
@@ -417,10 +423,13 @@ func TestModels(t *testing.T) {
 		if code, name := w.contribute(w.round(), "", some); code != 200 {
 			t.Errorf("%d %s", code, name)
 		}
-		// Of two announcements that contradict each other the second is refused.
+		// Of two announcements that contradict each other the second is refused, also by an
+		// agent that has started again meanwhile.
 		time.Sleep(minute)
 		w.announce(0.5, 7, 8, 9)
 		status()
+		w.stop()
+		w.start()
 		lie := *w.last
 		lie.Model = first
 		lie.Sign(w.key)

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -39,7 +40,6 @@ var hints = map[string]string{
 	"no_credentials":      "the device has no credentials of this epoch: its owner runs starling visit",
 	"refused":             "the recipe is not answered: GET /v1/tasks/TASK says why",
 	"ledger":              "the agent's ledger is damaged or was put back: docs/agent.md says what its owner does",
-	"busy":                "ask again in a while",
 	"unavailable":         "ask again: relay, gateway or servers could not be reached",
 }
 
@@ -47,7 +47,7 @@ var hints = map[string]string{
 var statuses = map[string]int{
 	"unknown_task": http.StatusNotFound, "round_over": http.StatusConflict, "round_not_begun": http.StatusConflict, "already_contributed": http.StatusConflict,
 	"no_model": http.StatusConflict, "bad_vector": http.StatusBadRequest, "policy": http.StatusForbidden, "over_budget": http.StatusForbidden,
-	"too_soon": http.StatusConflict, "refused": http.StatusForbidden, "ledger": http.StatusInternalServerError, "busy": http.StatusTooManyRequests,
+	"too_soon": http.StatusConflict, "refused": http.StatusForbidden, "ledger": http.StatusInternalServerError,
 }
 
 // ServeHTTP answers processes of this machine: see docs/agent.md.
@@ -163,8 +163,12 @@ func (a *Agent) postContribution(w http.ResponseWriter, r *http.Request) {
 		refuse(w, &PolicyError{"persons", fmt.Sprintf("a contribution of %d, and at most %d are allowed", persons, most)})
 		return
 	}
-	limit := int64(persons) * 4 * session.MaxDimension
+	limit := int64(persons) * 4 * int64(t.entries(nil)) // a session's updates are no longer
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	if errors.As(err, new(*http.MaxBytesError)) {
+		refuse(w, &VectorError{0, fmt.Sprintf("is longer than the %d numbers of a person", t.entries(nil))})
+		return
+	}
 	if err != nil {
 		malformed(w, "the body: "+err.Error())
 		return

@@ -213,7 +213,6 @@ func (a *Agent) Ledger() (*LedgerStatus, error) {
 type Status struct {
 	Tasks   int               `json:"tasks"`
 	Refused map[string]string `json:"refused"` // by the recipe's name
-	Sending int               `json:"sending"`
 	// Contributions by outcome, since the agent began; "accepted" says nothing of what was
 	// sent.
 	Contributions map[string]uint64 `json:"contributions"`
@@ -231,13 +230,13 @@ func (a *Agent) Status() *Status {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s.Sending, s.Contributions = a.sending, maps.Clone(a.counts)
+	s.Contributions = maps.Clone(a.counts)
 	return s
 }
 
 // Outcomes are those by which contributions are counted, a closed set.
 var Outcomes = []string{"accepted", "unknown_task", "round_over", "round_not_begun", "already_contributed", "no_model", "bad_vector", "policy", "over_budget",
-	"too_soon", "no_credentials", "refused", "ledger", "busy", "unavailable"}
+	"too_soon", "no_credentials", "refused", "ledger", "unavailable"}
 
 // outcomeOf names what came of a contribution.
 func outcomeOf(err error) string {
@@ -277,8 +276,6 @@ func outcomeOf(err error) string {
 		return "refused"
 	case errors.Is(err, participate.ErrLedger):
 		return "ledger"
-	case errors.Is(err, ErrBusy):
-		return "busy"
 	}
 	return "unavailable"
 }

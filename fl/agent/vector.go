@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-agg/starling/client/training"
 	"github.com/starling-agg/starling/fl/session"
+	"github.com/starling-agg/starling/internal/disk"
 )
 
 // A VectorError is an update that nothing can be made of.
@@ -145,6 +146,9 @@ func (t *task) look(ctx context.Context) (*session.Announcement, error) {
 	a, err := t.follower.Newest(ctx)
 	if errors.Is(err, training.ErrNotYet) {
 		a, err = t.newest, nil
+	}
+	if err == nil && a != nil && (t.newest == nil || a.Hash() != t.newest.Hash()) {
+		err = disk.WriteFile(t.files, seenFile(t.id), a.Append(nil))
 	}
 	if err == nil {
 		t.newest = a
