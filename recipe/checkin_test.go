@@ -95,6 +95,11 @@ func TestCheckInRefuses(t *testing.T) {
 			}
 		}
 	}
+	// Who watches a device's network sees in which slot it sends, cover or not.
+	covered := *checkIns(t)[release.FixedWindow]
+	if covered.Cover = &(Cover{Rational{Num: 1, Den: 1}}); !invalidAt(covered.Validate(), "cover") {
+		t.Errorf("with cover: %v", covered.Validate())
+	}
 	// Without dummies the numbers of slots are public, and nothing is claimed.
 	r := *checkIns(t)[release.FixedWindow]
 	if r.Dummies = nil; !invalidAt(r.Validate(), "dummies") {

@@ -369,6 +369,9 @@ func (v *validator) sampling(r *Recipe) {
 		if r.Relay == nil {
 			v.add("cover", "needs a relay: nobody else could receive no-ops")
 		}
+		if _, ok := r.checkIn(); ok {
+			v.add("cover", "hides whether a device sends, and not in which slot, which check-ins keep secret")
+		}
 	}
 	d := r.Dummies
 	if d == nil {

@@ -98,8 +98,7 @@ func (r *Recipe) Disclosure(s Situation, delta Decimal, rounds uint32) (Disclosu
 	}
 	steps := []step{{coins.Rate, 1}}
 	if p, ok := r.checkIn(); ok {
-		s := p.Rate.Rat()
-		steps = p.samples(s.Quo(s, r.coverRate()), r.Dummies.Rate.Rat())
+		steps = p.samples(p.Rate.Rat(), r.Dummies.Rate.Rat())
 		if x.Senders != nil { // in any slot where she may be
 			x.Senders.Slots = p.steps()
 			x.Senders.Miss /= float64(p.steps())
