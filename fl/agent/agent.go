@@ -266,6 +266,20 @@ func (a *Agent) digest(c *Contribution) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
+// contributed says whether an update was taken for a round, whatever its coin said: of the
+// newest round that one was taken for in this life of the agent, and of none before. It
+// fails with [ErrUnknown].
+func (a *Agent) contributed(id recipe.ID, round uint64) (bool, error) {
+	t := a.tasks[id]
+	if t == nil {
+		return false, ErrUnknown
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, was := t.seen[round]
+	return was, nil
+}
+
 // give takes an update for the round that runs. It returns nil once the round is paid
 // for, whatever its coin says, and before anything is sent; every error is from before that.
 func (a *Agent) give(ctx context.Context, id recipe.ID, c *Contribution) error {

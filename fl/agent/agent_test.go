@@ -224,6 +224,9 @@ func TestEveryAnswerIsTheSame(t *testing.T) {
 				t.Error("sent before the answer")
 			}
 			synctest.Wait() // a report that is sent is held back now
+			if was := w.ask("GET", fmt.Sprintf("/v1/contributions?task=%v&round=%d", w.checked.ID(), w.round()), nil); was.Body.String() != rec.Body.String() {
+				t.Errorf("asked again: %s", was.Body)
+			}
 			status := w.ask("GET", "/v1/status", nil).Body.String()
 			if told, want := strings.Count(status, `"accepted":`), 1; told != want || strings.Contains(status, "sending") {
 				t.Errorf("the status tells more: %s", status)
@@ -303,7 +306,10 @@ func TestRefusedBeforeTheCoin(t *testing.T) {
 			{"POST", fmt.Sprintf("/v1/contributions?task=%v&round=%d&data=digits", w.checked.ID(), now), "odd", 400},
 			{"POST", fmt.Sprintf("/v1/contributions?task=%v&round=%d&data=digits", w.checked.ID(), now), strings.Repeat("x", 4*dimension+4), 400},
 			{"POST", fmt.Sprintf("/v1/contributions?task=%v&round=%d", recipe.ID{1}, now), "", 404},
-			{"GET", "/v1/contributions", "", 405},
+			{"DELETE", "/v1/contributions", "", 405},
+			{"GET", "/v1/contributions", "", 400},
+			{"GET", fmt.Sprintf("/v1/contributions?task=%v&round=x", w.checked.ID()), "", 400},
+			{"GET", fmt.Sprintf("/v1/contributions?task=%v&round=%d", recipe.ID{1}, now), "", 404},
 			{"POST", "/v1/ledger", "", 405},
 			{"GET", "/v1/ledger?" + strings.Repeat("x", 2000), "", 400},
 			{"GET", "/v2/ledger", "", 404},
@@ -318,8 +324,17 @@ func TestRefusedBeforeTheCoin(t *testing.T) {
 		if n := w.paid(); n != 0 || w.servers.Counts().Uploads != 0 {
 			t.Errorf("%d rounds are paid for, %d sent", n, w.servers.Counts().Uploads)
 		}
+		was := func() string {
+			return w.ask("GET", fmt.Sprintf("/v1/contributions?task=%v&round=%d", w.checked.ID(), now), nil).Body.String()
+		}
+		if got := was(); got != "{\"accepted\":false}\n" {
+			t.Errorf("before a good one: %s", got)
+		}
 		if code, name := w.contribute(now, "&data=digits", some); code != http.StatusOK {
 			t.Errorf("a good one: %d %s", code, name)
+		}
+		if got := was(); got != "{\"accepted\":true}\n" {
+			t.Errorf("after a good one: %s", got)
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -57,20 +58,19 @@ func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	path, ok := strings.CutPrefix(r.URL.Path, "/v1/")
-	want := http.MethodGet
-	if path == "contributions" {
-		want = http.MethodPost
-	}
-	if ok && r.Method != want {
-		w.Header().Set("Allow", want)
-		answer(w, http.StatusMethodNotAllowed, answered{"method", "want " + want, ""})
+	if ok && r.Method != http.MethodGet && (path != "contributions" || r.Method != http.MethodPost) {
+		w.Header().Set("Allow", http.MethodGet)
+		answer(w, http.StatusMethodNotAllowed, answered{"method", "want GET, or POST of contributions", ""})
 		return
 	}
 	kind, name, _ := strings.Cut(path, "/")
 	switch {
 	case !ok:
-	case path == "contributions":
+	case path == "contributions" && r.Method == http.MethodPost:
 		a.postContribution(w, r)
+		return
+	case path == "contributions":
+		a.getContribution(w, r)
 		return
 	case path == "status":
 		answer(w, http.StatusOK, a.Status())
@@ -133,18 +133,40 @@ func (a *Agent) getModel(w http.ResponseWriter, name string) {
 	w.Write(b)
 }
 
+// which reads the task and the round of a query.
+func which(q url.Values) (recipe.ID, uint64, error) {
+	id, err := recipe.ParseID(q.Get("task"))
+	if err != nil {
+		return id, 0, fmt.Errorf("task: %w", err)
+	}
+	round, err := strconv.ParseUint(q.Get("round"), 10, 64)
+	if err != nil {
+		return id, 0, errors.New("round: want the number that GET /v1/tasks/TASK says")
+	}
+	return id, round, nil
+}
+
+// getContribution says whether something was contributed to a round. A filter between a
+// training process and the network asks, so that it need not believe the process.
+func (a *Agent) getContribution(w http.ResponseWriter, r *http.Request) {
+	id, round, err := which(r.URL.Query())
+	if err != nil {
+		malformed(w, err.Error())
+		return
+	}
+	was, err := a.contributed(id, round)
+	said(w)(struct {
+		Accepted bool `json:"accepted"`
+	}{was}, err)
+}
+
 // postContribution takes little-endian binary32 numbers: one update, or "persons" of them
 // one after the other.
 func (a *Agent) postContribution(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	id, err := recipe.ParseID(q.Get("task"))
+	id, round, err := which(q)
 	if err != nil {
-		malformed(w, "task: "+err.Error())
-		return
-	}
-	round, err := strconv.ParseUint(q.Get("round"), 10, 64)
-	if err != nil {
-		malformed(w, "round: want the number that GET /v1/tasks/TASK says")
+		malformed(w, err.Error())
 		return
 	}
 	persons := 1
