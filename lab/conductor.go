@@ -46,8 +46,8 @@ const (
 	patience = 2 * time.Minute
 )
 
-func newConductor(o train.Options) (c *conductor, err error) {
-	c = &conductor{key: signed.Generate(), terms: o.Terms(), steps: o.Steps(), start: o.Start()}
+func newConductor(terms *session.Terms, steps optimizer.Config, start []float32) (c *conductor, err error) {
+	c = &conductor{key: signed.Generate(), terms: terms, steps: steps, start: start}
 	c.listeners, err = deploy.LoopbackParty()
 	return c, err
 }

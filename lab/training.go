@@ -153,7 +153,7 @@ func (s *course) pose(f *frame, a *deploy.Addresses) (*recipe.Recipe, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.conductor, err = newConductor(s.o.Train); err != nil {
+	if f.conductor, err = newConductor(s.o.Train.Terms(), s.o.Train.Steps(), s.o.Train.Start()); err != nil {
 		return nil, err
 	}
 	if asked.Training, err = f.conductor.names(); err != nil {

@@ -22,7 +22,7 @@ import (
 )
 
 func flCommand() *command {
-	return &command{name: "fl", short: "Train a model on data that stays where it is", sub: []*command{flPlanCommand(), flTrainCommand(), flStatusCommand(), flStartCommand(), flModelCommand()}}
+	return &command{name: "fl", short: "Train a model on data that stays where it is", sub: []*command{flPlanCommand(), flTrainCommand(), flLabCommand(), flStatusCommand(), flStartCommand(), flModelCommand()}}
 }
 
 // learningFiles are what `fl train` writes, without their endings.
