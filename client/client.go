@@ -83,6 +83,10 @@ type Options struct {
 	// round out. Required for a recipe that asks for tokens (recipe.Tokens.Admission); it
 	// must be safe for concurrent use.
 	Admission func(round uint64) (voprf.Token, error)
+	// Shares says that the caller is a site that cuts each unit to its share, for a recipe of
+	// which that is asked (recipe.SharedSum): who does not would send what the guarantee does
+	// not count on, so that such a recipe is refused without it.
+	Shares bool
 	// Now is the device's clock; nil is time.Now.
 	Now func() time.Time
 	// Attempts bounds how often one request is sent while failures look temporary; zero
@@ -294,6 +298,9 @@ func New(o Options) (*Client, error) {
 	}
 	if err := o.accept(checked); err != nil {
 		return nil, err
+	}
+	if r.Shares() > 0 && !o.Shares {
+		return nil, &RefusedError{ReasonInvalid, ErrShares}
 	}
 	if r.Tokens != nil && o.Credentials == nil {
 		return nil, &RefusedError{ReasonCredentials, errors.New("its reports show credentials: set Options.Credentials")}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -27,6 +28,8 @@ func Reduce(r *recipe.Recipe, records []Value) (Value, error) {
 		return records[0], nil
 	case u.Reduce == recipe.LastRecord:
 		return records[len(records)-1], nil
+	case u.Reduce == recipe.SharedSum:
+		return Value{}, ErrShares
 	}
 	if len(records) > int(u.Records) {
 		records = records[:u.Records]
@@ -46,6 +49,10 @@ func Reduce(r *recipe.Recipe, records []Value) (Value, error) {
 	}
 	return sum, nil
 }
+
+// ErrShares: the recipe takes the sum of several units of a site, each cut to its share,
+// which a site does that has all of them (package fl/agent), and nobody else.
+var ErrShares = errors.New("client: the recipe is for sites, which cut each unit of theirs to its share of the bound")
 
 // RecordsError: several records of one unit, of which the recipe takes one and does not
 // say which.

@@ -197,6 +197,9 @@ func (r *Recipe) KnownNeighbours() release.Neighbours {
 			}
 		}
 	}
+	if r.Shares() > 0 {
+		return release.ZeroOut // a site reports whether one of its people is there or not
+	}
 	return release.ReplaceOne
 }
 

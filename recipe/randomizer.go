@@ -157,7 +157,7 @@ func (NoRandomizer) round(r *Recipe, s Situation, _ float64) (Disclosure, error)
 	if r.Views != nil {
 		return r.viewed(s)
 	}
-	m, err := r.Noise.Mechanism(r.Query.Contribution(), s.Servers)
+	m, err := r.Noise.Mechanism(r.Contribution(), s.Servers)
 	return Disclosure{Releases: []release.Release{release.One(m)}}, err
 }
 

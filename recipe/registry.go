@@ -209,6 +209,7 @@ var codepoints = []Codepoint{
 	{"reduction", uint16(FirstRecord), "first", true},
 	{"reduction", uint16(LastRecord), "last", true},
 	{"reduction", uint16(ClippedSum), "clipped-sum", true},
+	{"reduction", uint16(SharedSum), "shared-sum", true},
 
 	{"kem", uint16(XWing), "x-wing", true},
 

@@ -2,6 +2,7 @@ package recipe
 
 import (
 	"fmt"
+	"github.com/starling-agg/starling/dp/release"
 	"math"
 	"slices"
 	"strconv"
@@ -22,7 +23,7 @@ type Unit struct {
 	Name string `json:"name"`
 	// Records is how many records of one unit may be in a report: 1 of FirstRecord and
 	// LastRecord, and 2 to MaxUnitRecords of ClippedSum. Others of the same unit are left
-	// out.
+	// out. Of SharedSum it is how many units a report may have, 2 to MaxShares.
 	Records uint32 `json:"records"`
 	// Reduce makes them one answer.
 	Reduce Reduction `json:"reduce"`
@@ -49,6 +50,8 @@ const (
 	MaxUnitName    = 32
 	MaxUnitRecords = 1 << 16
 	MaxPerPerson   = 1 << 16
+	MaxShares      = 1 << 10
+	maxSharedBits  = 24 // of a binary32
 )
 
 // A Reduction is how the records of one unit become one answer.
@@ -62,6 +65,10 @@ const (
 	// ClippedSum adds them up, and cuts the sum to what is an answer. Histograms and
 	// sums by group have none.
 	ClippedSum Reduction = 3
+	// SharedSum adds up the vectors of several units of one site, each cut to its share of
+	// the bound, so that the guarantee is about a share. The servers verify the sum alone:
+	// the site is trusted to cut. Only [Vector] queries have it.
+	SharedSum Reduction = 4
 )
 
 func (z Reduction) String() string { return nameOf("reduction", uint16(z)) }
@@ -71,12 +78,12 @@ func (z Reduction) MarshalText() ([]byte, error) { return []byte(z.String()), ni
 
 // ParseReduction reads a name.
 func ParseReduction(s string) (Reduction, error) {
-	for _, z := range []Reduction{FirstRecord, LastRecord, ClippedSum} {
+	for _, z := range []Reduction{FirstRecord, LastRecord, ClippedSum, SharedSum} {
 		if z.String() == s {
 			return z, nil
 		}
 	}
-	return 0, fmt.Errorf("recipe: %q is no way to reduce records: want %v, %v or %v", s, FirstRecord, LastRecord, ClippedSum)
+	return 0, fmt.Errorf("recipe: %q is no way to reduce records: want %v, %v, %v or %v", s, FirstRecord, LastRecord, ClippedSum, SharedSum)
 }
 
 // PrivacyUnit is the recipe's unit: [DefaultUnit] where it names none.
@@ -98,6 +105,8 @@ func (u Unit) String() string {
 		text += ": a report is made of its last record alone"
 	case u.Reduce == ClippedSum:
 		text += fmt.Sprintf(": a report is made of the sum of at most %d of its records, cut to what may be answered", u.Records)
+	case u.Reduce == SharedSum:
+		text += fmt.Sprintf(": a report is a site's, the sum of at most %d of them, each cut to its share of the bound by the site", u.Records)
 	}
 	switch {
 	case u.Name == UnitPerson:
@@ -133,8 +142,18 @@ func (v *validator) unit(r *Recipe) {
 		if r.Query != nil && slices.Contains([]Form{Bucket, Grouped, Text}, r.Query.Form()) {
 			v.add("unit.reduce", "adds records up, and answers to this query have no sum")
 		}
+	case SharedSum:
+		v.between("unit.records", uint64(u.Records), 2, MaxShares)
+		if q, ok := r.Query.(Vector); !ok && r.Query != nil {
+			v.add("unit.reduce", "shares a bound on the length, which only vectors have")
+		} else if ok && q.FracBits > maxSharedBits {
+			v.add("unit.reduce", "shares a bound of %d binary places, and what a site computes with has no more than %d", q.FracBits, maxSharedBits)
+		}
+		if r.Randomized() || r.Views != nil || r.Projection != nil || r.Cover != nil {
+			v.add("unit.reduce", "shares a bound under the servers' noise, in each round alone: no randomizer, views, projection or cover")
+		}
 	default:
-		v.add("unit.reduce", "is %d, want %d, %d or %d", u.Reduce, FirstRecord, LastRecord, ClippedSum)
+		v.add("unit.reduce", "is %d, want %d, %d, %d or %d", u.Reduce, FirstRecord, LastRecord, ClippedSum, SharedSum)
 	}
 	v.between("unit.per_person", uint64(u.PerPerson), 0, MaxPerPerson)
 	if u.Name == UnitPerson && u.PerPerson != 0 {
@@ -151,6 +170,26 @@ func addUnit(b *cryptobyte.Builder, u *Unit) {
 
 func readUnit(d *decoder) *Unit {
 	return &Unit{Name: string(d.bytes8("unit")), Records: d.u32("unit"), Reduce: Reduction(d.known("reduction")), PerPerson: d.u32("unit")}
+}
+
+// Shares is how many units' vectors a report may have, of [SharedSum]; else 0.
+func (r *Recipe) Shares() int {
+	if r.Unit == nil || r.Unit.Reduce != SharedSum {
+		return 0
+	}
+	return int(r.Unit.Records)
+}
+
+// Contribution is the most that one unit adds to the sum that is released: what a report
+// does, or of [SharedSum] the share of one of several and what rounding their sum, and
+// cutting what was rounded, adds (docs/proofs/units.md).
+func (r *Recipe) Contribution() release.Contribution {
+	q, ok := r.Query.(Vector)
+	if n := uint64(r.Shares()); n > 0 && ok {
+		rounding := 2 * uint64(math.Ceil(math.Sqrt(float64(q.Dimension))))
+		return release.Ball(uint64(q.Dimension), float64(min(q.Bound, q.Bound/n+1+rounding)))
+	}
+	return r.Query.Contribution()
 }
 
 // Group returns what a person with k units has at the delta, where at returns what one

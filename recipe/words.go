@@ -68,6 +68,9 @@ func (r *Recipe) Assumptions(honest int, rounds uint32) []string {
 			"it need not be hidden that a person takes part, only what they answer",
 			r.once(rounds))
 	}
+	if n := r.Shares(); n > 0 {
+		list = append(list, fmt.Sprintf("a %s trusts its own site, and no other, to cut what it adds to a %s of the bound: the servers verify the sum alone", r.PrivacyUnit().Name, part(n)))
+	}
 	if ok, _ := r.Counted(); ok {
 		list = append(list, r.counts())
 	}
@@ -75,6 +78,21 @@ func (r *Recipe) Assumptions(honest int, rounds uint32) []string {
 		list = append(list, fmt.Sprintf("at least %d devices have the attributes that it asks for, as leader and helper have both logged", t.Certificate.LowerBound))
 	}
 	return append(list, r.on().assumptions(r, honest)...)
+}
+
+// part is the word for one of n equal parts.
+func part(n int) string {
+	switch {
+	case n == 2:
+		return "half"
+	case n%100 != 11 && n%10 == 1:
+		return fmt.Sprintf("%dst part", n)
+	case n%100 != 12 && n%10 == 2:
+		return fmt.Sprintf("%dnd part", n)
+	case n%100 != 13 && n%10 == 3:
+		return fmt.Sprintf("%drd part", n)
+	}
+	return fmt.Sprintf("%dth part", n)
 }
 
 // Summary is the guarantee in one line, what counts on nobody's word first.

@@ -23,7 +23,7 @@ records of one become an answer. --per-person has a second guarantee computed, f
 func newUnitFlags(flags *flag.FlagSet) *unitFlags {
 	return &unitFlags{
 		name:      flags.String("unit", "", "protect one `WHO`, as person or visit"),
-		reduce:    flags.String("reduce", "first", "a report is made of WHO's first or last record, or of the sum of N, cut to an answer: `first|last|sum:N`"),
+		reduce:    flags.String("reduce", "first", "a report is made of WHO's first or last record, or of the sum of N, cut to an answer; of shared, of N of WHO at a site: `first|last|sum:N|shared:N`"),
 		perPerson: flags.Uint("per-person", 0, "a person has at most `K` of WHO"),
 	}
 }
@@ -48,8 +48,14 @@ func (f *unitFlags) unit() (*recipe.Unit, error) {
 			return nil, fmt.Errorf("--reduce: %q is not a whole number", records)
 		}
 		u.Records, u.Reduce = uint32(n), recipe.ClippedSum
+	case sum && kind == "shared":
+		n, err := strconv.ParseUint(records, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("--reduce: %q is not a whole number", records)
+		}
+		u.Records, u.Reduce = uint32(n), recipe.SharedSum
 	default:
-		return nil, fmt.Errorf("--reduce is %q, want first, last or sum:N", *f.reduce)
+		return nil, fmt.Errorf("--reduce is %q, want first, last, sum:N or shared:N", *f.reduce)
 	}
 	return u, nil
 }

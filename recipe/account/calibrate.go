@@ -28,20 +28,24 @@ func Calibrate(q recipe.Query, kind NoiseKind, epsilon, delta recipe.Decimal, ro
 	if err != nil {
 		return nil, err
 	}
-	return calibrated(n, q, epsilon, delta, rounds)
+	c, err := Contribution(q)
+	if err != nil {
+		return nil, err
+	}
+	return calibrated(n, c, release.ReplaceOne, epsilon, delta, rounds)
 }
 
 // calibrated is [Calibrate] for noise of which the parameter is left to find.
-func calibrated(n recipe.Noise, q recipe.Query, epsilon, delta recipe.Decimal, rounds uint32) (recipe.Noise, error) {
+func calibrated(n recipe.Noise, c release.Contribution, of release.Neighbours, epsilon, delta recipe.Decimal, rounds uint32) (recipe.Noise, error) {
 	eps, dlt := epsilon.FloatDown(), delta.FloatDown()
 	if !(eps > 0) || !(dlt < 1) || dlt == 0 && !n.Pure() || rounds == 0 {
 		return nil, &recipe.InvalidError{Field: "claim", Problem: "needs epsilon above 0, delta below 1, and above 0 but for discrete-laplace noise, and at least 1 round"}
 	}
-	m, err := mechanism(q, n, 1)
+	m, err := n.Mechanism(c, 1)
 	if err != nil {
 		return nil, err
 	}
-	v, err := accountant.Calibrate(m, eps, dlt, release.ReplaceOne, uint64(rounds))
+	v, err := accountant.Calibrate(m, eps, dlt, of, uint64(rounds))
 	if err != nil {
 		return nil, fmt.Errorf("recipe: calibrate: %w", err)
 	}
@@ -82,7 +86,11 @@ func (r subject) calibrate(o *Options, claim recipe.ApproxDP, free bool) (recipe
 		return l, err
 	}
 	if !r.Amplified() || o.Kind == CorrelatedNoise {
-		n, err := calibrated(none, r.Query, claim.Epsilon, claim.Delta, claim.Rounds)
+		c, err := r.contribution()
+		if err != nil {
+			return nil, err
+		}
+		n, err := calibrated(none, c, r.KnownNeighbours(), claim.Epsilon, claim.Delta, claim.Rounds)
 		if err == nil && o.Views != nil {
 			n, err = r.calibrateViews(o, n, claim, loss)
 		}
@@ -95,7 +103,7 @@ func (r subject) calibrate(o *Options, claim recipe.ApproxDP, free bool) (recipe
 		half.Share = o.Share
 		none = half
 	}
-	c, err := Contribution(r.Query)
+	c, err := r.contribution()
 	if err != nil {
 		return nil, err
 	}

@@ -371,7 +371,7 @@ func (r subject) fill(o *Options) error {
 // noise, per squared contribution, costs about one per cent of epsilon. Beside a
 // randomizer, whose noise is the other reports', a variance of 2500 does.
 func (r subject) settleDummies(noise recipe.Noise) error {
-	c, err := Contribution(r.Query)
+	c, err := r.contribution()
 	if err != nil {
 		return err
 	}

@@ -17,16 +17,12 @@ func Contribution(q recipe.Query) (release.Contribution, error) {
 	return q.Contribution(), nil
 }
 
-// mechanism is the noise of the given number of honest servers on the answers to a query.
-func mechanism(q recipe.Query, n recipe.Noise, honest int) (release.Mechanism, error) {
-	c, err := Contribution(q)
-	if err != nil {
-		return nil, err
+// contribution is what one unit of the recipe can.
+func (r subject) contribution() (release.Contribution, error) {
+	if c, err := Contribution(r.Query); err != nil {
+		return c, err
 	}
-	if n == nil {
-		return nil, errors.New("recipe: the noise is missing")
-	}
-	return n.Mechanism(c, honest)
+	return r.Contribution(), nil
 }
 
 // loss is the proved loss of a number of rounds at the delta, of which spent is charged
