@@ -31,7 +31,7 @@ var floors = [][]string{
 	{"dap", "shuffle/onion"},  // what devices ship and recipes fix of a shuffle; who shuffles stands far above
 	{"recipe", "internal/exchange", "internal/releases"},
 	{"fl/session"}, // what devices and controllers tell each other; who trains stands above
-	{"internal/logged", "internal/showing"},
+	{"internal/logged", "internal/showing", "internal/pgdb"},
 	{"aggregator"},
 	{"client", "collector", "shuffle"},
 	{"fl"}, // whose agent is a client

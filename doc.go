@@ -63,6 +63,7 @@
 //	                   calculator  local  projection  sketch: what privacy costs
 //	internal/service   database  servicetest: configuration, logs, metrics, HTTP, start and stop
 //	internal/faults    all that is wrong with a file, at once
+//	internal/pgdb      one schema of a PostgreSQL database: migrations, named transactions
 //	internal/pgserver  servers of PostgreSQL of a program's own, for tests and benchmarks
 //	internal/buffer    memory for large messages, lent and taken back
 //	internal/body      bodies of requests from strangers, within a budget of memory

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
+	"github.com/starling-agg/starling/internal/pgdb/pgtest"
 )
 
 // TestReplicasCredentials: leader and helper reach a database that is not on their machine. A

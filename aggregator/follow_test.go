@@ -19,11 +19,11 @@ import (
 	"github.com/starling-agg/starling/aggregator/database"
 	"github.com/starling-agg/starling/aggregator/helper"
 	"github.com/starling-agg/starling/aggregator/internal/party"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/disk/disktest"
+	"github.com/starling-agg/starling/internal/pgdb/pgtest"
 )
 
 // replica is one of two helpers in one process, on one database.

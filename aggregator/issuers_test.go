@@ -16,7 +16,6 @@ import (
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/database"
 	"github.com/starling-agg/starling/aggregator/helper"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/aggregator/leader"
 	"github.com/starling-agg/starling/aggregator/status"
@@ -25,6 +24,7 @@ import (
 	"github.com/starling-agg/starling/anonymity/visit"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/disk/disktest"
+	"github.com/starling-agg/starling/internal/pgdb/pgtest"
 	"github.com/starling-agg/starling/signed"
 	"github.com/starling-agg/starling/signed/signedtest"
 )

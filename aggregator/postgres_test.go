@@ -18,7 +18,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/database"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
+	"github.com/starling-agg/starling/internal/pgdb/pgtest"
 	"github.com/starling-agg/starling/internal/pgserver"
 )
 

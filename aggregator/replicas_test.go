@@ -24,9 +24,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/deploy"
+	"github.com/starling-agg/starling/internal/pgdb/pgtest"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 )

@@ -16,7 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
+	"github.com/starling-agg/starling/internal/pgdb/pgtest"
 )
 
 // newer builds the version of starling after this one: the same, with one migration more that

@@ -8,7 +8,7 @@ package databasetest
 import (
 	"testing"
 
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
+	"github.com/starling-agg/starling/internal/pgdb/pgtest"
 )
 
 type (

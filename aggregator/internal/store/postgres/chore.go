@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
+	"github.com/starling-agg/starling/internal/pgdb"
 )
 
 // Chores are work that is no replica's own, that one alone need do, and that harms nothing

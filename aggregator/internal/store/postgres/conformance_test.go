@@ -20,11 +20,11 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
 	"github.com/starling-agg/starling/aggregator/internal/store/storetest"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/disk/disktest"
+	"github.com/starling-agg/starling/internal/pgdb/pgtest"
 )
 
 // replica is a handle as the suite has it, whose uploads come through logs.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/starling-agg/starling/aggregator/internal/payload"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/pgdb"
 )
 
 // Rows is a payload store all of whose objects are rows, whatever their names.

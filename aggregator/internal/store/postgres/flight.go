@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/pgdb"
 )
 
 // A flight is a commit under way, whose ids are neither aggregated nor free. It ends with

@@ -3,7 +3,7 @@ package postgres
 import (
 	"sync"
 
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
+	"github.com/starling-agg/starling/internal/pgdb"
 )
 
 const (

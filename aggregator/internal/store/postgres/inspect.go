@@ -10,8 +10,8 @@ import (
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/payload"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/pgdb"
 )
 
 // OpenReading opens the data set of an aggregator for whoever looks at it, be its processes

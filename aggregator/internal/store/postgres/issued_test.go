@@ -13,7 +13,7 @@ import (
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/payload/payloadtest"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
+	"github.com/starling-agg/starling/internal/pgdb/pgtest"
 )
 
 // register opens the register of an issuer, as a process that serves does.

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/store"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
 	"github.com/starling-agg/starling/aggregator/internal/store/rows"
+	"github.com/starling-agg/starling/internal/pgdb"
 )
 
 // KeysWereMade says whether NoteKeys was ever called; see [store.Engine].

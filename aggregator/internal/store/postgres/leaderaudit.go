@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/starling-agg/starling/aggregator/internal/payload"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
+	"github.com/starling-agg/starling/internal/pgdb"
 )
 
 // jobs checks that each job of a task under way has the reports of its slices, and that

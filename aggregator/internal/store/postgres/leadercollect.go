@@ -7,8 +7,8 @@ import (
 	"fmt"
 
 	"github.com/starling-agg/starling/aggregator/internal/store"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/pgdb"
 )
 
 // holding is what a collection keeps for itself.

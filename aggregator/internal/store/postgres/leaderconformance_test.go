@@ -5,10 +5,10 @@ package postgres_test
 import (
 	"testing"
 
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
 	"github.com/starling-agg/starling/aggregator/internal/store/storetest"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/disk/disktest"
+	"github.com/starling-agg/starling/internal/pgdb/pgtest"
 )
 
 // TestLeaderConformance is the suite of a leader, but for what logs and files promise of

@@ -11,8 +11,8 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/payload"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/pgdb"
 )
 
 // Payload is where the objects of slices lie: those whose names are in [segment.RowFolder]

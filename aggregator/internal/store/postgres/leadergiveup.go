@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/pgdb"
 )
 
 // GiveUp ends what waits of a task that was closed; see [store.Leader]. No slice comes to

@@ -12,7 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
+	"github.com/starling-agg/starling/internal/pgdb/pgtest"
 )
 
 // BenchmarkRows takes reports of 232 bytes through a life with a row for each, as

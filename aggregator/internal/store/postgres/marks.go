@@ -12,7 +12,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/payload"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
+	"github.com/starling-agg/starling/internal/pgdb"
 )
 
 // marks say how far a database has come, in a place that no backup of it has, and that all

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
 	"github.com/starling-agg/starling/aggregator/keyset/vault"
 	"github.com/starling-agg/starling/aggregator/status"
 	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/pgdb"
 )
 
 // keptMembers is how long the row of a process stays that was not seen any more.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
 	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/pgdb/pgtest"
 )
 
 // members reads what a handle has of the processes, each as its words and its state.

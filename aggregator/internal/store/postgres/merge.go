@@ -5,7 +5,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
+	"github.com/starling-agg/starling/internal/pgdb"
 )
 
 // The shape of runs. Those of about one size become one when there are mergeFan of them,

@@ -9,9 +9,9 @@ import (
 
 	"github.com/starling-agg/starling/aggregator/internal/datakey"
 	"github.com/starling-agg/starling/aggregator/internal/store"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/correlated"
+	"github.com/starling-agg/starling/internal/pgdb"
 )
 
 // Domain strings of noise; docs/registry.md lists them.

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
+	"github.com/starling-agg/starling/internal/pgdb"
 )
 
 const (

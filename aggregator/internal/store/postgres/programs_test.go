@@ -14,8 +14,8 @@ import (
 	"github.com/starling-agg/starling/aggregator"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
 	"github.com/starling-agg/starling/aggregator/keyset/vault"
+	"github.com/starling-agg/starling/internal/pgdb"
 )
 
 // next is the engine's schema as the version after this one has it, whose migration takes

@@ -10,9 +10,9 @@ import (
 	"slices"
 
 	"github.com/starling-agg/starling/aggregator/internal/store"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
 	"github.com/starling-agg/starling/aggregator/internal/store/rows"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/pgdb"
 )
 
 // checkTask says what no row can hold.

@@ -11,9 +11,9 @@ import (
 	"strings"
 
 	"github.com/starling-agg/starling/aggregator/internal/payload"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/pgdb"
 )
 
 // Restored is what a restore did.

@@ -7,8 +7,8 @@ import (
 	"io/fs"
 	"time"
 
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
 	"github.com/starling-agg/starling/aggregator/internal/wrap"
+	"github.com/starling-agg/starling/internal/pgdb"
 )
 
 // Secrets are those of all vaults of a schema, for whoever looks after the keys that wrap

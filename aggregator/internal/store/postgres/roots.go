@@ -16,10 +16,10 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/datakey"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
 	"github.com/starling-agg/starling/aggregator/internal/wrap"
 	"github.com/starling-agg/starling/aggregator/keyset/vault"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/pgdb"
 )
 
 // rootPeriod is how long a root is the newest. A task's secret opens from a backup for as

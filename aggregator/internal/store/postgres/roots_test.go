@@ -22,13 +22,13 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/segment"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
 	"github.com/starling-agg/starling/aggregator/internal/store/storetest"
 	"github.com/starling-agg/starling/aggregator/internal/wrap"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/disk/disktest"
+	"github.com/starling-agg/starling/internal/pgdb"
+	"github.com/starling-agg/starling/internal/pgdb/pgtest"
 )
 
 // A burglar has a database, the wrapping keys of now and every data key, and looks for what

@@ -14,9 +14,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/pgdb"
+	"github.com/starling-agg/starling/internal/pgdb/pgtest"
 )
 
 func TestMain(m *testing.M) {

@@ -10,8 +10,8 @@ import (
 	"sort"
 
 	"github.com/starling-agg/starling/aggregator/internal/segment"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/pgdb"
 )
 
 // The shape of a run. Its entries ascend by their ids, and are read and proven page by page.

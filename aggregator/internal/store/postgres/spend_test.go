@@ -18,10 +18,10 @@ import (
 	"github.com/starling-agg/starling/aggregator/internal/payload/payloadtest"
 	"github.com/starling-agg/starling/aggregator/internal/store"
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
 	"github.com/starling-agg/starling/aggregator/internal/store/storetest"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/pgdb"
+	"github.com/starling-agg/starling/internal/pgdb/pgtest"
 )
 
 // shown are marks of a round, from first to before last, each of a report of its own.

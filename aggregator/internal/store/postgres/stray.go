@@ -9,7 +9,7 @@ import (
 
 	"github.com/starling-agg/starling/aggregator/internal/payload"
 	"github.com/starling-agg/starling/aggregator/internal/segment"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
+	"github.com/starling-agg/starling/internal/pgdb"
 )
 
 // An object that no row names and no tombstone is a stray: its put was given up and took

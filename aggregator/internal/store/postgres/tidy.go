@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"github.com/starling-agg/starling/aggregator/internal/store/commits"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/pgdb"
 )
 
 const (

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/store"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
 	"github.com/starling-agg/starling/aggregator/internal/wrap"
 	"github.com/starling-agg/starling/aggregator/keyset/vault"
+	"github.com/starling-agg/starling/internal/pgdb"
 )
 
 // Purposes of vaults, as the table vault has them.

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/aggregator/internal/store/postgres"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
 	"github.com/starling-agg/starling/aggregator/internal/wrap"
 	"github.com/starling-agg/starling/aggregator/keyset"
 	"github.com/starling-agg/starling/aggregator/keyset/keysettest"
@@ -23,6 +22,7 @@ import (
 	"github.com/starling-agg/starling/aggregator/keyset/vault/vaulttest"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/disk/disktest"
+	"github.com/starling-agg/starling/internal/pgdb/pgtest"
 )
 
 // vaults are replicas' handles on one schema, with a wrapping key in a file, and time that

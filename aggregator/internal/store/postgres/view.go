@@ -8,8 +8,8 @@ import (
 	"slices"
 
 	"github.com/starling-agg/starling/aggregator/internal/store"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
 	"github.com/starling-agg/starling/dap"
+	"github.com/starling-agg/starling/internal/pgdb"
 )
 
 // viewsSince is the first version of a schema that has views. A task of an older one has none.

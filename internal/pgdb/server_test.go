@@ -18,9 +18,9 @@ import (
 	"testing/fstest"
 	"time"
 
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgdb"
-	"github.com/starling-agg/starling/aggregator/internal/store/postgres/pgtest"
 	"github.com/starling-agg/starling/internal/disk"
+	"github.com/starling-agg/starling/internal/pgdb"
+	"github.com/starling-agg/starling/internal/pgdb/pgtest"
 )
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
