@@ -41,6 +41,7 @@
 //	internal/exchange  one DAP request and its answer, as client and collector make it
 //	internal/uploads   what a gateway must know of DAP uploads, which it cannot parse, and of
 //	                   envelopes for a shuffler
+//	internal/pgjournal the journal of a training, and its models, in a database
 //	internal/logged    what entries of the transparency log say, and who may say it
 //	internal/showing   what devices show hops of the shuffled path, and how it is verified
 //	internal/releases  digests of what was released of a task

@@ -1,11 +1,11 @@
 package deploy
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/big"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/starling-agg/starling/fl/optimizer"
@@ -32,13 +32,21 @@ type Controller struct {
 	Public service.Listen `toml:"public"`
 	// Local is where the operator looks. Required.
 	Local Local `toml:"local"`
-	// Data is the directory of the journal and of models; made where it is missing.
-	// Required, and used by one process at a time.
+	// Data is the directory of the journal and of models, where Engine is not "postgres", and
+	// of what was asked of the leader; made where it is missing. Required, and used by one
+	// process at a time.
 	Data service.Path `toml:"data"`
-	// Record is the directory of what must not go back when Data does, as to a backup: the
-	// newest announcement. Best on another disk. Default: Data with ".record" behind its
-	// name.
+	// Record is the directory of what must not go back when the journal does, as to a backup:
+	// the newest announcement. Best on another disk; with engine "postgres" in no backup of the
+	// database, and of all machines on which the controller may start. Default: Data with
+	// ".record" behind its name.
 	Record service.Path `toml:"record"`
+	// Engine is where the journal and models are: "embedded", in Data, or "postgres", in a
+	// Database that another machine can go on with. Default "embedded".
+	Engine Engine `toml:"engine"`
+	// Database is the schema of PostgreSQL where the journal and models are. Required with
+	// engine "postgres".
+	Database ControllerDatabase `toml:"database"`
 	// Control is the unix socket at which a training process of this machine begins rounds
 	// and reads aggregates; who may open it, may do that. Optional.
 	Control service.Path `toml:"control"`
@@ -127,6 +135,7 @@ func (c *Controller) Validate() error {
 		f.If(x.value == "", "%s: required", x.key)
 	}
 	f.If(c.Data != "" && !apart(c.Data, c.Record), "%w", errRecord)
+	f.Add("", c.validateStore())
 	f.If(c.Manual && c.Control == "", "manual: rounds begin at the control socket, and there is none")
 	f.Add("optimizer: ", c.Optimizer.config().Validate())
 	f.If(c.Batch < 0 || c.Ahead < 0 || c.Late < 0 || c.Patience < 0 || c.Poll < 0 || c.Keep < 0 || c.Cohort < 0, "batch, ahead, late, patience, poll, keep, cohort: negative")
@@ -225,6 +234,10 @@ func readParameters(path string, n int) ([]float32, error) {
 func (c *Controller) Check() error {
 	var f Faults
 	f.Add("public: ", c.Public.CheckFiles())
+	if c.Engine == Postgres {
+		_, err := c.Database.File.Text()
+		f.Add("database.file: ", err)
+	}
 	_, err := c.Read()
 	f.Add("", err)
 	return f.All()
@@ -238,14 +251,13 @@ func (c *Controller) options(t *Trained) round.Options {
 		Batch: c.Batch, Ahead: c.Ahead, Late: time.Duration(c.Late), Patience: time.Duration(c.Patience), Manual: c.Manual, Average: c.Average, Keep: c.Keep}
 }
 
-// Stopped opens the journal of a controller that is not running, and has use read it.
-func (c *Controller) Stopped(use func(*round.Controller) error) (err error) {
+// Stopped opens the journal of a controller that is not running, and has use read it. It
+// fails with what wraps [round.ErrHeld] where the journal lies in a database and the controller
+// runs on another machine.
+func (c *Controller) Stopped(ctx context.Context, use func(*round.Controller) error) (err error) {
 	t, err := c.Read()
 	if err != nil {
 		return err
-	}
-	if _, err := os.Stat(filepath.Join(string(c.Data), "journal")); err != nil {
-		return fmt.Errorf("data: %w", err)
 	}
 	f, err := openFiles(c.Data, c.Record)
 	if err != nil {
@@ -253,8 +265,11 @@ func (c *Controller) Stopped(use func(*round.Controller) error) (err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	o := c.options(t)
-	o.FS, o.Record, o.Source = f.data, f.record, noSource{}
-	r, err := round.Open(o)
+	o.Record, o.Source = f.record, noSource{}
+	if o.Store, err = c.store(ctx, f, slog.New(slog.DiscardHandler), true); err != nil {
+		return err
+	}
+	r, err := round.Open(ctx, o)
 	if err != nil {
 		return err
 	}

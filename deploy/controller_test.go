@@ -323,7 +323,7 @@ func TestControllerSkips(t *testing.T) {
 		}
 	}
 	stop()
-	err := x.controller.Stopped(func(r *round.Controller) error {
+	err := x.controller.Stopped(t.Context(), func(r *round.Controller) error {
 		s, err := r.Status()
 		if err != nil || s.Skipped != 1 || s.Rounds[0].Reason != "too few reports" {
 			t.Errorf("%+v, %v", s, err)
@@ -343,14 +343,23 @@ func TestControllerRefuses(t *testing.T) {
 		change func(*Controller)
 		want   string
 	}{
-		"no data":                 {func(c *Controller) { c.Data = "" }, "data"},
-		"no key":                  {func(c *Controller) { c.Key = "" }, "key"},
-		"no rate":                 {func(c *Controller) { c.Optimizer.Rate = 0 }, "optimizer"},
-		"negative":                {func(c *Controller) { c.Batch = -1 }, "batch"},
-		"too little ahead":        {func(c *Controller) { c.Batch, c.Ahead = 3, 2 }, "ahead"},
-		"manual, no socket":       {func(c *Controller) { c.Manual, c.Control = true, "" }, "manual"},
-		"plain http":              {func(c *Controller) { c.Published = []string{"http://relay.example/"} }, "published[0]"},
-		"record in data":          {func(c *Controller) { c.Record = c.Data + "/record" }, "record"},
+		"no data":                {func(c *Controller) { c.Data = "" }, "data"},
+		"no key":                 {func(c *Controller) { c.Key = "" }, "key"},
+		"no rate":                {func(c *Controller) { c.Optimizer.Rate = 0 }, "optimizer"},
+		"negative":               {func(c *Controller) { c.Batch = -1 }, "batch"},
+		"too little ahead":       {func(c *Controller) { c.Batch, c.Ahead = 3, 2 }, "ahead"},
+		"manual, no socket":      {func(c *Controller) { c.Manual, c.Control = true, "" }, "manual"},
+		"plain http":             {func(c *Controller) { c.Published = []string{"http://relay.example/"} }, "published[0]"},
+		"record in data":         {func(c *Controller) { c.Record = c.Data + "/record" }, "record"},
+		"no such engine":         {func(c *Controller) { c.Engine = "sqlite" }, "engine"},
+		"a database for nothing": {func(c *Controller) { c.Database.Schema = "training" }, "database: it is for"},
+		"no database":            {func(c *Controller) { c.Engine = Postgres }, "database.file: "},
+		"no schema's name": {func(c *Controller) {
+			c.Engine, c.Database = Postgres, ControllerDatabase{File: c.Key, Schema: "a-b"}
+		}, "no name of a schema"},
+		"no connection string": {func(c *Controller) {
+			c.Engine, c.Database = Postgres, ControllerDatabase{File: "nowhere"}
+		}, "database.file: "},
 		"another key":             {func(c *Controller) { c.Key = service.Secret(filepath.Join(x.dir, "other.key")) }, "key"},
 		"no collector":            {func(c *Controller) { c.Collector = "nowhere.toml" }, "collector"},
 		"other terms":             {func(c *Controller) { c.Terms = service.Path(filepath.Join(x.dir, "other.toml")) }, "terms"},
@@ -383,7 +392,7 @@ func TestControllerRefuses(t *testing.T) {
 			t.Errorf("%s: %v, want one about %s", name, err, c.want)
 		}
 	}
-	if err := good.Stopped(func(*round.Controller) error { return nil }); !errors.Is(err, os.ErrNotExist) {
+	if err := good.Stopped(t.Context(), func(*round.Controller) error { return nil }); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("one that never ran: %v", err)
 	}
 	for name, text := range map[string]string{

@@ -99,7 +99,8 @@ func (c *Controller) Parts(log *slog.Logger, open Listeners) []service.Part {
 }
 
 // work runs the controller. After an error that ends it for good the listeners stay, which
-// say so and go on handing out what was announced: a restart would meet the same.
+// say so and go on handing out what was announced: a restart would meet the same. Where
+// another process has taken its journal the whole process ends.
 func (c *Controller) work(ctx context.Context, log *slog.Logger, ready func(), running *atomic.Pointer[runningController]) error {
 	t, err := c.Read()
 	if err != nil {
@@ -116,11 +117,14 @@ func (c *Controller) work(ctx context.Context, log *slog.Logger, ready func(), r
 		return errors.Join(err, f.Close())
 	}
 	o := c.options(t)
-	o.FS, o.Record, o.Log, o.Source = f.data, f.record, log, source
+	o.Record, o.Log, o.Source = f.record, log, source
 	for _, u := range c.Published {
 		o.Published = append(o.Published, publishedAt(u, t.Session.Recipe))
 	}
-	r, err := round.Open(o)
+	if o.Store, err = c.store(ctx, f, log, false); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	r, err := round.Open(ctx, o)
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
@@ -128,6 +132,9 @@ func (c *Controller) work(ctx context.Context, log *slog.Logger, ready func(), r
 	running.Store(x)
 	ready()
 	err = r.Run(ctx)
+	if errors.Is(err, round.ErrLost) { // what it would hand out is another process's by now
+		return errors.Join(err, r.Close(), f.Close())
+	}
 	if ctx.Err() == nil {
 		if err == nil {
 			log.Info("the training is over; its models are still handed out")
@@ -324,7 +331,7 @@ func statusOf(err error) int {
 		return http.StatusGone
 	case errors.Is(err, session.ErrModel):
 		return http.StatusBadRequest
-	case errors.Is(err, round.ErrUnasked), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, round.ErrUnasked), errors.Is(err, round.ErrAway), errors.Is(err, context.DeadlineExceeded):
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusInternalServerError

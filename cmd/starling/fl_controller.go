@@ -33,7 +33,7 @@ func readTraining(ctx context.Context, path string, c *deploy.Controller) (s *ro
 	case !errors.Is(err, errStopped):
 		return nil, false, failf(exitUnreachable, "starling doctor "+path, "%s: the controller: %w", path, err)
 	}
-	err = c.Stopped(func(r *round.Controller) error {
+	err = c.Stopped(ctx, func(r *round.Controller) error {
 		s, err = r.Status()
 		return err
 	})
@@ -205,7 +205,7 @@ func readModel(ctx context.Context, path string, c *deploy.Controller, average b
 		return nil, err
 	}
 	if !running {
-		err := c.Stopped(func(r *round.Controller) error {
+		err := c.Stopped(ctx, func(r *round.Controller) error {
 			if list, _, err = r.Parameters(); average {
 				list, err = r.Average()
 			}

@@ -52,12 +52,11 @@ const (
 // A Controller is one training under way. [Controller.Run] moves it on; all else may be
 // called at any time, by many.
 type Controller struct {
-	o       Options
-	hash    session.Hash
-	bytes   []byte // of the session
-	journal *disk.Log
-	begin   chan beginning
-	done    chan struct{} // closed when Run has returned
+	o     Options
+	hash  session.Hash
+	bytes []byte // of the session
+	begin chan beginning
+	done  chan struct{} // closed when Run has returned
 
 	// writing is held while an event becomes durable and true, so that the journal has the
 	// order in which things happened. mu may be taken under it.
@@ -83,8 +82,17 @@ type begun struct {
 }
 
 // Open reads the journal, or begins one. It fails with what wraps [ErrJournal], and with
-// *[PutBackError] where the record knows more than the journal.
-func Open(o Options) (*Controller, error) {
+// *[PutBackError] where the record knows more than the journal. The store is closed where
+// it fails, and else by [Controller.Close].
+func Open(ctx context.Context, o Options) (*Controller, error) {
+	c, err := open(ctx, o)
+	if err != nil && o.Store != nil {
+		err = errors.Join(err, o.Store.Close())
+	}
+	return c, err
+}
+
+func open(ctx context.Context, o Options) (*Controller, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -96,29 +104,27 @@ func Open(o Options) (*Controller, error) {
 	if c.hash, err = o.Session.Hash(); err != nil {
 		return nil, err
 	}
-	for _, dir := range []string{modelsDir, sumsDir, statesDir} {
-		if err := disk.MakeDirs(o.FS, dir); err != nil {
-			return nil, err
-		}
-	}
 	c.book.session = c.hash
-	if c.journal, err = openJournal(o.FS, &c.book, o.Failpoints); err != nil {
+	if err := c.replay(ctx); err != nil {
 		return nil, err
 	}
-	if err := c.opened(); err != nil {
-		return nil, errors.Join(err, c.journal.Close())
+	if err := c.opened(ctx); err != nil {
+		return nil, err
 	}
 	return c, nil
 }
 
 // opened begins a journal that is empty, and holds one that is not to what is beside it.
-func (c *Controller) opened() error {
+func (c *Controller) opened(ctx context.Context) error {
 	recorded, err := c.recorded()
 	if err != nil {
 		return err
 	}
-	if recorded != nil && !c.book.knows(recorded) {
+	switch {
+	case recorded != nil && !c.book.knows(recorded):
 		return &PutBackError{Where: "the record", Published: *recorded, Rounds: len(c.book.rounds)}
+	case recorded == nil && len(c.book.rounds) > 0 && len(c.o.Published) == 0:
+		c.o.Log.Warn("the record is empty, and begins anew with the newest announcement of the journal: that the journal was not put back is not known")
 	}
 	if !c.book.created {
 		first := &training{clip: c.o.Session.Terms.Clipping.Norm, parameters: make([]float64, c.o.Session.Terms.Dimension())}
@@ -126,18 +132,18 @@ func (c *Controller) opened() error {
 			first.parameters[i] = float64(x)
 		}
 		first.optimizer = optimizer.New(c.o.Optimizer, len(first.parameters)).State()
-		state, err := c.keep(statesDir, first.append(nil))
+		state, err := c.keep(ctx, statesDir, first.append(nil))
 		if err != nil {
 			return err
 		}
-		if err := c.write(context.Background(), &event{kind: created, session: c.hash, state: state, batch: uint32(c.o.Batch)}); err != nil {
+		if err := c.write(ctx, &event{kind: created, session: c.hash, state: state, batch: uint32(c.o.Batch)}); err != nil {
 			return err
 		}
 	}
 	if c.book.batch != uint32(c.o.Batch) {
 		return fmt.Errorf("round: steps of %d rounds, and the training began with %d", c.o.Batch, c.book.batch)
 	}
-	t, err := c.training()
+	t, err := c.training(ctx)
 	if err != nil {
 		return err
 	}
@@ -150,7 +156,7 @@ func (c *Controller) opened() error {
 		}
 	}
 	if last := c.book.last(); last != nil {
-		blob, err := c.read(modelsDir, last.Model)
+		blob, err := c.read(ctx, modelsDir, last.Model)
 		if err != nil {
 			return err
 		}
@@ -183,8 +189,8 @@ func (c *Controller) again(ctx context.Context) error {
 	}
 }
 
-// Close ends the journal. Run must have returned.
-func (c *Controller) Close() error { return c.journal.Close() }
+// Close gives the store up. Run must have returned.
+func (c *Controller) Close() error { return c.o.Store.Close() }
 
 // recorded reads the record, which may be missing: nil.
 func (c *Controller) recorded() (*session.Announcement, error) {
@@ -219,17 +225,17 @@ func (c *Controller) show(a *session.Announcement, blob []byte) error {
 }
 
 // training reads the parameters and the optimizer's state.
-func (c *Controller) training() (*training, error) {
+func (c *Controller) training(ctx context.Context) (*training, error) {
 	now := func() session.Hash {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return c.book.state
 	}
 	h := now()
-	b, err := c.read(statesDir, h)
+	b, err := c.read(ctx, statesDir, h)
 	for errors.Is(err, fs.ErrNotExist) && now() != h { // it was replaced meanwhile
 		h = now()
-		b, err = c.read(statesDir, h)
+		b, err = c.read(ctx, statesDir, h)
 	}
 	if err != nil {
 		return nil, err
@@ -244,7 +250,7 @@ func (c *Controller) training() (*training, error) {
 // Run begins rounds, has them collected and steps the model, until all rounds are stepped
 // or the recipe's time is over: nil. Else it returns with the context's error, with
 // *[PutBackError], *[ContradictionError] or *[DivergedError], with what wraps [ErrJournal],
-// or with an error of the disk; opened again, a controller goes on where it was. It runs
+// or with an error of the store, such as [ErrLost], or of the disk; opened again, a controller goes on where it was. It runs
 // once.
 func (c *Controller) Run(ctx context.Context) error {
 	defer close(c.done)
@@ -290,6 +296,9 @@ func (c *Controller) Run(ctx context.Context) error {
 				timer.Stop()
 				return err
 			}
+		case <-c.o.Store.Lost():
+			timer.Stop()
+			return ErrLost
 		case b := <-c.begin:
 			index, err := c.began(ctx, b.parameters)
 			b.done <- begun{index, err}
@@ -352,7 +361,7 @@ func (c *Controller) began(ctx context.Context, parameters []float32) (uint32, e
 
 // give takes parameters from outside, and has the optimizer begin anew with them.
 func (c *Controller) give(ctx context.Context, parameters []float32) error {
-	t, err := c.training()
+	t, err := c.training(ctx)
 	if err != nil {
 		return err
 	}
@@ -365,7 +374,7 @@ func (c *Controller) give(ctx context.Context, parameters []float32) error {
 		}
 	}
 	t.optimizer = optimizer.New(c.o.Optimizer, len(t.parameters)).State()
-	state, err := c.keep(statesDir, t.append(nil))
+	state, err := c.keep(ctx, statesDir, t.append(nil))
 	if err != nil {
 		return err
 	}

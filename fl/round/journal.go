@@ -6,14 +6,11 @@ import (
 	"fmt"
 
 	"github.com/starling-agg/starling/fl/session"
-	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/internal/wire"
 )
 
 // ErrJournal is wrapped by what is wrong with a journal or with a file that it names.
 var ErrJournal = errors.New("round: damaged")
-
-const journalFile = "journal"
 
 // Kinds of events. An event is { uint8 kind; } and what follows of it, to the end of the
 // record.
@@ -133,19 +130,15 @@ func (b *book) apply(e *event) error {
 	return nil
 }
 
-// openJournal reads the journal, of which there may be none, and goes on with it.
-func openJournal(fsys disk.FS, b *book, fail *disk.Failpoints) (*disk.Log, error) {
-	log, _, err := disk.OpenLog(fsys, journalFile, disk.LogOptions{MaxRecord: 1 << 10, Failpoints: fail}, func(payload []byte) error {
+// replay reads the journal, of which there may be none.
+func (c *Controller) replay(ctx context.Context) error {
+	return c.o.Store.Replay(ctx, func(payload []byte) error {
 		e := new(event)
 		if err := wire.Read(payload, ErrJournal, e.code); err != nil {
 			return err
 		}
-		return b.apply(e)
+		return c.book.apply(e)
 	})
-	if damaged := new(disk.DamagedError); errors.As(err, &damaged) {
-		return nil, fmt.Errorf("%w: %w", ErrJournal, err)
-	}
-	return log, err
 }
 
 // write makes an event durable and then true.
@@ -156,8 +149,7 @@ func (c *Controller) write(ctx context.Context, e *event) error {
 	}
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	// Whether an event stands is decided here and not by who waits for it.
-	if err := c.journal.Append(context.WithoutCancel(ctx), b); err != nil {
+	if err := c.o.Store.Append(ctx, b); err != nil {
 		return fmt.Errorf("round: journal: %w", err)
 	}
 	c.mu.Lock()

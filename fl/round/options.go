@@ -58,10 +58,11 @@ type Options struct {
 	Recipe  *recipe.Recipe
 	// Key is the controller's. Required.
 	Key *signed.PrivateKey
-	// FS is the directory of the journal and of models, and Record that of the newest
-	// announcement: best on another disk, so that no backup puts both back. Required; one
-	// process has both.
-	FS, Record disk.FS
+	// Store has the journal and the models. Required; [Open] takes it over.
+	Store Store
+	// Record is the directory of the newest announcement: not in Store, and best on another
+	// disk, so that no backup puts both back. Required; one process has it.
+	Record disk.FS
 	// Source collects. Required.
 	Source Source
 	// Published are places at which devices are shown announcements, all of which are asked
@@ -107,8 +108,8 @@ type Options struct {
 // Validate fills in defaults and reports what is missing or does not fit.
 func (o *Options) Validate() error {
 	switch {
-	case o.Session == nil || o.Recipe == nil || o.Key == nil || o.FS == nil || o.Record == nil || o.Source == nil:
-		return errors.New("round: Session, Recipe, Key, FS, Record and Source are required")
+	case o.Session == nil || o.Recipe == nil || o.Key == nil || o.Store == nil || o.Record == nil || o.Source == nil:
+		return errors.New("round: Session, Recipe, Key, Store, Record and Source are required")
 	case o.Key.Public() != o.Session.Controller:
 		return errors.New("round: the key is not the one that the recipe names")
 	case !(o.Cohort > 0) || o.Cohort > 1e15:

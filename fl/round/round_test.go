@@ -3,7 +3,6 @@ package round_test
 import (
 	"context"
 	"errors"
-	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -36,9 +35,13 @@ type world struct {
 	recipe  *recipe.Recipe
 	session *session.Session
 	options func(*round.Options) // changes those of each opening
-	data    *disktest.Mem
+	site    site
 	record  *disktest.Mem
 	fail    *disk.Failpoints
+
+	newest *round.Controller // that was opened
+	life   context.Context   // of it
+	die    context.CancelFunc
 
 	mu     sync.Mutex
 	answer func(batch dap.Interval) (*round.Sum, error) // in place of the sum; nil for that
@@ -51,8 +54,14 @@ type world struct {
 
 func newWorld(t *testing.T, change func(*session.Terms)) *world {
 	t.Helper()
-	w := &world{t: t, key: signed.Generate(), data: disktest.NewMem(1), record: disktest.NewMem(2), fail: new(disk.Failpoints),
+	return newWorldAt(t, newMem(t), change)
+}
+
+func newWorldAt(t *testing.T, at site, change func(*session.Terms)) *world {
+	t.Helper()
+	w := &world{t: t, key: signed.Generate(), site: at, record: disktest.NewMem(2), fail: new(disk.Failpoints),
 		asked: map[uint64]int{}, seen: map[uint64]session.Hash{}, after: map[session.Hash][]float32{}}
+	t.Cleanup(w.close)
 	terms := session.Terms{Layout: []session.Tensor{{Name: "w", Shape: []uint32{places}}}, Algorithm: session.FedSGD, LocalSteps: 1,
 		Clipping: session.Clipping{Norm: 0.5}, Rounds: rounds}
 	if change != nil {
@@ -112,12 +121,27 @@ func (w *world) GiveUp(context.Context, dap.Interval) (bool, error) {
 }
 
 func (w *world) open() (*round.Controller, error) {
-	o := round.Options{Session: w.session, Recipe: w.recipe, Key: w.key, FS: w.data, Record: w.record, Source: w, Cohort: 100,
+	w.close()
+	w.life, w.die = context.WithCancel(context.Background())
+	store, err := w.site.open(w.life, w.fail)
+	if err != nil {
+		return nil, err
+	}
+	o := round.Options{Session: w.session, Recipe: w.recipe, Key: w.key, Store: store, Record: w.record, Source: w, Cohort: 100,
 		Optimizer: optimizer.Config{Kind: optimizer.SGD, Rate: 1}, Failpoints: w.fail}
 	if w.options != nil {
 		w.options(&o)
 	}
-	return round.Open(o)
+	w.newest, err = round.Open(w.life, o)
+	return w.newest, err
+}
+
+// close closes the controller that was opened last. One that is cut off cannot say more.
+func (w *world) close() {
+	if w.newest != nil {
+		w.newest.Close()
+		w.newest = nil
+	}
 }
 
 // look is a device that asks for the newest announcement, and for its model.
@@ -152,16 +176,16 @@ func (w *world) look(c *round.Controller) {
 	w.seen[a.Round], w.last, w.after[a.Hash()] = a.Hash(), a, m.Parameters
 }
 
-// newest is what devices were shown last.
-func (w *world) newest(context.Context) (*session.Announcement, error) {
+// published is what devices were shown last.
+func (w *world) published(context.Context) (*session.Announcement, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.last, nil
 }
 
-// run runs a controller while a device looks at it every second, and closes it.
+// run runs a controller while a device looks at it every second.
 func (w *world) run(c *round.Controller) error {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(w.life)
 	var crew sync.WaitGroup
 	crew.Go(func() {
 		for ctx.Err() == nil {
@@ -175,7 +199,6 @@ func (w *world) run(c *round.Controller) error {
 	err := c.Run(ctx)
 	cancel()
 	crew.Wait()
-	c.Close()
 	return err
 }
 
@@ -211,8 +234,8 @@ func (w *world) check(c *round.Controller) *round.Status {
 }
 
 func TestRounds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nil)
+	each(t, func(t *testing.T, at site) {
+		w := newWorldAt(t, at, nil)
 		c, err := w.open()
 		if err != nil {
 			t.Fatal(err)
@@ -245,116 +268,6 @@ func TestRounds(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-var errPower = errors.New("power")
-
-// TestPowerLoss: whatever is lost at any place, every round is announced once, collected
-// and stepped with once, and none is lost.
-func TestPowerLoss(t *testing.T) {
-	var places []string
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nil)
-		c, err := w.open()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.run(c); err != nil {
-			t.Fatal(err)
-		}
-		places = w.fail.Seen()
-	})
-	if len(places) < 9+3 {
-		t.Fatalf("only the places %v", places)
-	}
-	for _, name := range places {
-		for _, skip := range []int{0, 1, 2, 5} {
-			synctest.Test(t, func(t *testing.T) {
-				w, cuts := newWorld(t, nil), 0
-				w.fail.Arm(name, skip, func() error {
-					w.data.Cut()
-					w.record.Cut()
-					return errPower
-				})
-				var c *round.Controller
-				for {
-					var err error
-					if c, err = w.open(); err == nil {
-						err = w.run(c)
-					}
-					if err == nil {
-						break
-					}
-					if cuts++; cuts > 1 {
-						t.Fatalf("%s, %d: after it was opened again: %v", name, skip, err)
-					}
-					w.fail.Disarm(name)
-					w.data, w.record = w.data.Crash(), w.record.Crash()
-				}
-				s := w.check(c)
-				if s.Stepped != rounds {
-					t.Errorf("%s, %d: %+v", name, skip, s)
-				}
-				for r, n := range w.asked {
-					if n > 2 {
-						t.Errorf("%s, %d: round %d was asked for %d times", name, skip, r, n)
-					}
-				}
-			})
-		}
-	}
-}
-
-// TestPutBack: a journal of before knows less than the record, or than what devices are
-// shown, and announces nothing.
-func TestPutBack(t *testing.T) {
-	for _, place := range []string{"the record", "the relay"} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, nil)
-			if place == "the relay" {
-				w.options = func(o *round.Options) {
-					o.Record = disktest.NewMem(7) // lost each time
-					o.Published = []round.Published{{Where: place, Ask: w.newest}}
-				}
-			}
-			c, err := w.open()
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
-			defer cancel()
-			go func() {
-				for ctx.Err() == nil {
-					w.look(c)
-					time.Sleep(time.Second)
-				}
-			}()
-			if err := c.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
-				t.Fatal(err)
-			}
-			c.Close()
-			old := disktest.FilesOf(t, w.data)
-			if c, err = w.open(); err != nil {
-				t.Fatal(err)
-			}
-			if err := w.run(c); err != nil {
-				t.Fatal(err)
-			}
-			w.data = disktest.NewMem(3)
-			old.Put(t, w.data)
-			shown := maps.Clone(w.seen)
-			var back *round.PutBackError
-			if c, err = w.open(); err == nil {
-				err = w.run(c)
-			}
-			if !errors.As(err, &back) || back.Where != place || back.Published.Hash() != w.last.Hash() {
-				t.Errorf("%s: %v", place, err)
-			}
-			if !maps.Equal(shown, w.seen) {
-				t.Errorf("%s: it announced", place)
-			}
-		})
-	}
 }
 
 // TestUnasked: nothing is announced while it is not known what is published; what others
@@ -733,7 +646,7 @@ func TestDamage(t *testing.T) {
 		if err := w.run(c); err != nil {
 			t.Fatal(err)
 		}
-		files := disktest.FilesOf(t, w.data)
+		files := disktest.FilesOf(t, w.site.(*mem).fs)
 		tried := 0
 		for name, b := range files {
 			if len(b) == 0 {
@@ -741,8 +654,8 @@ func TestDamage(t *testing.T) {
 			}
 			bad := slices.Clone(b)
 			bad[len(bad)/2] ^= 0x10
-			w.data = disktest.NewMem(4)
-			files.With(name, bad).Put(t, w.data)
+			w.site = &mem{disktest.NewMem(4)}
+			files.With(name, bad).Put(t, w.site.(*mem).fs)
 			c, err := w.open()
 			if err == nil {
 				_, err = c.Status()
@@ -761,15 +674,15 @@ func TestDamage(t *testing.T) {
 		if tried < 2*rounds+2 {
 			t.Errorf("only %d files", tried)
 		}
-		w.data = disktest.NewMem(6)
-		files.Put(t, w.data)
+		w.site = &mem{disktest.NewMem(6)}
+		files.Put(t, w.site.(*mem).fs)
 		w.options = func(o *round.Options) { o.Optimizer.Kind = optimizer.Adam }
 		if _, err := w.open(); !errors.Is(err, optimizer.ErrConfig) {
 			t.Errorf("another optimizer: %v", err)
 		}
 		other := newWorld(t, nil)
-		other.data = disktest.NewMem(5)
-		files.Put(t, other.data)
+		other.site = &mem{disktest.NewMem(5)}
+		files.Put(t, other.site.(*mem).fs)
 		if _, err := other.open(); !errors.Is(err, round.ErrJournal) {
 			t.Errorf("another training's: %v", err)
 		}

@@ -80,7 +80,7 @@ func (c *Controller) announce(ctx context.Context) (time.Duration, error) {
 
 // sign makes the model of a round durable, then its announcement, and publishes both.
 func (c *Controller) sign(ctx context.Context, round uint64) error {
-	t, err := c.training()
+	t, err := c.training(ctx)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (c *Controller) sign(ctx context.Context, round uint64) error {
 	if err := c.o.Failpoints.Hit(failModel); err != nil {
 		return err
 	}
-	hash, err := c.keep(modelsDir, blob)
+	hash, err := c.keep(ctx, modelsDir, blob)
 	if err != nil {
 		return err
 	}
@@ -218,7 +218,7 @@ func (c *Controller) collected(ctx context.Context, r *record, s *Sum) error {
 	if err := c.o.Failpoints.Hit(failSum); err != nil {
 		return err
 	}
-	hash, err := c.keepSum(r, appendSum(s.Values))
+	hash, err := c.keepSum(ctx, r, appendSum(s.Values))
 	if err != nil {
 		return err
 	}
@@ -245,17 +245,17 @@ func (c *Controller) step(ctx context.Context) (moved bool, err error) {
 	if len(rounds) == 0 {
 		return false, nil
 	}
-	t, err := c.training()
+	t, err := c.training(ctx)
 	if err != nil {
 		return false, err
 	}
-	if err := c.move(t, rounds); err != nil {
+	if err := c.move(ctx, t, rounds); err != nil {
 		return false, err
 	}
 	if err := c.o.Failpoints.Hit(failState); err != nil {
 		return false, err
 	}
-	state, err := c.keep(statesDir, t.append(nil))
+	state, err := c.keep(ctx, statesDir, t.append(nil))
 	if err != nil {
 		return false, err
 	}
@@ -269,7 +269,7 @@ func (c *Controller) step(ctx context.Context) (moved bool, err error) {
 	if err := c.o.Failpoints.Hit(failSweep); err != nil {
 		return false, err
 	}
-	return true, c.sweep()
+	return true, c.sweep(ctx)
 }
 
 // all is how many rounds there will be, as far as is known.
@@ -282,7 +282,7 @@ func (c *Controller) all() uint32 {
 
 // move adds the sums of a step's rounds, each scaled back by the clipping norm that its
 // devices had, and steps the parameters with their mean over the planned cohort.
-func (c *Controller) move(t *training, rounds []record) error {
+func (c *Controller) move(ctx context.Context, t *training, rounds []record) error {
 	terms := &c.o.Session.Terms
 	total, one := make([]float64, len(t.parameters)), make([]float64, len(t.parameters))
 	below, used := 0.0, 0.0
@@ -290,7 +290,7 @@ func (c *Controller) move(t *training, rounds []record) error {
 		if rounds[i].State != Collected {
 			continue
 		}
-		b, err := c.mean(one, &rounds[i])
+		b, err := c.mean(ctx, one, &rounds[i])
 		if err != nil {
 			return err
 		}
@@ -329,12 +329,12 @@ func (c *Controller) move(t *training, rounds []record) error {
 }
 
 // mean overwrites dst with the mean update of a round that was collected.
-func (c *Controller) mean(dst []float64, r *record) (below float64, err error) {
-	sum, err := c.sumOf(r)
+func (c *Controller) mean(ctx context.Context, dst []float64, r *record) (below float64, err error) {
+	sum, err := c.sumOf(ctx, r)
 	if err != nil {
 		return 0, err
 	}
-	blob, err := c.read(modelsDir, r.Model)
+	blob, err := c.read(ctx, modelsDir, r.Model)
 	if err != nil {
 		return 0, err
 	}

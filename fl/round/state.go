@@ -1,16 +1,17 @@
 package round
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"path"
 	"strconv"
 
 	"github.com/starling-agg/starling/fl/optimizer"
 	"github.com/starling-agg/starling/fl/session"
-	"github.com/starling-agg/starling/internal/disk"
 )
 
 // Directories of models and states, named by their SHA-256, and of sums, and the record.
@@ -20,6 +21,8 @@ const (
 	statesDir  = "states"
 	recordFile = "announced"
 )
+
+var dirs = []string{modelsDir, sumsDir, statesDir}
 
 const (
 	stateMagic = "starling training state v1\n"
@@ -109,9 +112,9 @@ func readSum(b []byte) ([]float64, error) {
 }
 
 // keep writes a file that is named by its hash.
-func (c *Controller) keep(dir string, content []byte) (session.Hash, error) {
+func (c *Controller) keep(ctx context.Context, dir string, content []byte) (session.Hash, error) {
 	h := session.BlobHash(content)
-	if err := disk.WriteFile(c.o.FS, path.Join(dir, h.String()), content); err != nil {
+	if err := c.o.Store.Put(ctx, path.Join(dir, h.String()), content); err != nil {
 		return h, fmt.Errorf("round: %w", err)
 	}
 	return h, nil
@@ -122,22 +125,25 @@ func sumFile(index uint32) string { return path.Join(sumsDir, strconv.FormatUint
 
 // keepSum writes the sum of a round. It fails with a *[ContradictionError] where there is
 // another one, which was not in the journal yet.
-func (c *Controller) keepSum(r *record, content []byte) (session.Hash, error) {
+func (c *Controller) keepSum(ctx context.Context, r *record, content []byte) (session.Hash, error) {
 	h, name := session.BlobHash(content), sumFile(r.Index)
-	if old, err := disk.ReadFile(c.o.FS, name, maxFile); err == nil && session.BlobHash(old) != h {
+	switch old, err := c.o.Store.Get(ctx, name); {
+	case err == nil && session.BlobHash(old) != h:
 		return h, &ContradictionError{r.Round}
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return h, fmt.Errorf("round: %w", err)
 	}
-	if err := disk.WriteFile(c.o.FS, name, content); err != nil {
+	if err := c.o.Store.Put(ctx, name, content); err != nil {
 		return h, fmt.Errorf("round: %w", err)
 	}
 	return h, nil
 }
 
 // sumOf reads the sum of a round that was collected.
-func (c *Controller) sumOf(r *record) ([]float64, error) {
-	b, err := disk.ReadFile(c.o.FS, sumFile(r.Index), maxFile)
+func (c *Controller) sumOf(ctx context.Context, r *record) ([]float64, error) {
+	b, err := c.get(ctx, sumFile(r.Index))
 	if err != nil {
-		return nil, fmt.Errorf("%w: sum of round %d: %w", ErrJournal, r.Round, err)
+		return nil, fmt.Errorf("sum of round %d: %w", r.Round, err)
 	}
 	if session.BlobHash(b) != r.sum {
 		return nil, fmt.Errorf("%w: the sum of round %d is not the one that was collected", ErrJournal, r.Round)
@@ -145,11 +151,20 @@ func (c *Controller) sumOf(r *record) ([]float64, error) {
 	return readSum(b)
 }
 
-// read reads such a file and holds it to its name.
-func (c *Controller) read(dir string, h session.Hash) ([]byte, error) {
-	b, err := disk.ReadFile(c.o.FS, path.Join(dir, h.String()), maxFile)
+// get reads a file that has to be there.
+func (c *Controller) get(ctx context.Context, name string) ([]byte, error) {
+	b, err := c.o.Store.Get(ctx, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: %w", ErrJournal, err)
+	}
+	return b, err
+}
+
+// read reads a file that is named by its hash and holds it to that.
+func (c *Controller) read(ctx context.Context, dir string, h session.Hash) ([]byte, error) {
+	b, err := c.get(ctx, path.Join(dir, h.String()))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s of hash %v: %w", ErrJournal, dir, h, err)
+		return nil, fmt.Errorf("%s of hash %v: %w", dir, h, err)
 	}
 	if session.BlobHash(b) != h {
 		return nil, fmt.Errorf("%w: %s of hash %v has another content", ErrJournal, dir, h)
@@ -158,7 +173,7 @@ func (c *Controller) read(dir string, h session.Hash) ([]byte, error) {
 }
 
 // sweep removes files that no round of the last ones, and no later state, names.
-func (c *Controller) sweep() error {
+func (c *Controller) sweep(ctx context.Context) error {
 	c.mu.Lock()
 	keep := map[string]bool{path.Join(statesDir, c.book.state.String()): true}
 	for i := max(0, min(c.book.stepped, len(c.book.rounds))-c.o.Keep); i < len(c.book.rounds); i++ {
@@ -167,21 +182,5 @@ func (c *Controller) sweep() error {
 		keep[sumFile(r.Index)] = true
 	}
 	c.mu.Unlock()
-	var errs []error
-	for _, dir := range []string{modelsDir, sumsDir, statesDir} {
-		var old []string
-		for f, err := range disk.Files(c.o.FS, dir) {
-			if err != nil {
-				errs = append(errs, err)
-				break
-			}
-			if !keep[f.Name] {
-				old = append(old, f.Name)
-			}
-		}
-		if len(old) > 0 {
-			errs = append(errs, disk.Remove(c.o.FS, old...))
-		}
-	}
-	return errors.Join(errs...)
+	return c.o.Store.Retain(ctx, keep)
 }

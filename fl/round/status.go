@@ -1,9 +1,11 @@
 package round
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"github.com/starling-agg/starling/fl/session"
 	"github.com/starling-agg/starling/recipe"
@@ -43,11 +45,20 @@ func (c *Controller) round(r *record) Round {
 	return s
 }
 
+// readTime is how long somebody who asks how far the training is waits for the store.
+const readTime = 10 * time.Second
+
+func reading() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), readTime)
+}
+
 const timeForm = "2006-01-02T15:04:05Z07:00"
 
 // Status says how far the training is.
 func (c *Controller) Status() (*Status, error) {
-	t, err := c.training()
+	ctx, cancel := reading()
+	defer cancel()
+	t, err := c.training(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -89,8 +100,10 @@ func (c *Controller) Mean(index uint32) ([]float32, error) {
 	}
 	of := *r
 	c.mu.Unlock()
+	ctx, cancel := reading()
+	defer cancel()
 	mean := make([]float64, c.o.Session.Terms.Dimension())
-	if _, err := c.mean(mean, &of); errors.Is(err, fs.ErrNotExist) {
+	if _, err := c.mean(ctx, mean, &of); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: it was kept for a while only", ErrNone)
 	} else if err != nil {
 		return nil, err
@@ -101,7 +114,9 @@ func (c *Controller) Mean(index uint32) ([]float32, error) {
 // Parameters are those of the newest model, whether it is announced or not, and the
 // clipping norm that goes with it.
 func (c *Controller) Parameters() (parameters []float32, clip float64, err error) {
-	t, err := c.training()
+	ctx, cancel := reading()
+	defer cancel()
+	t, err := c.training(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -111,7 +126,9 @@ func (c *Controller) Parameters() (parameters []float32, clip float64, err error
 // Average is the mean of the models after the last steps ([Options.Average]). It fails with
 // [ErrNone] where there was no such step yet.
 func (c *Controller) Average() ([]float32, error) {
-	t, err := c.training()
+	ctx, cancel := reading()
+	defer cancel()
+	t, err := c.training(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +174,9 @@ func (c *Controller) Model(h session.Hash) ([]byte, error) {
 	case newest != nil:
 		return newest, nil
 	}
-	b, err := c.read(modelsDir, h)
+	ctx, cancel := reading()
+	defer cancel()
+	b, err := c.read(ctx, modelsDir, h)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrNone
 	}
