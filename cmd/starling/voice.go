@@ -195,9 +195,13 @@ func classify(err error) (code int, hint string) {
 	case errors.Is(err, witness.ErrState):
 		return exitFailed, "put the witness's directory back as it was last; where it is lost, begin anew under another key: docs/log.md"
 	case errors.As(err, &older):
-		return exitFailed, "put the controller's directory back as it was last, not an older copy; where it is gone for good, make another recipe: docs/learning.md"
+		return exitFailed, "put the controller's directory, or its database, back as it was last, not an older copy; where it is gone for good, make another recipe: docs/learning.md"
+	case errors.Is(err, round.ErrHeld):
+		return exitFailed, "the controller runs at another machine: look there, or stop it there first: docs/learning.md"
+	case errors.Is(err, round.ErrLost):
+		return exitFailed, "another process goes on with the training, or the database was put back: a start of this one tells which: docs/learning.md"
 	case errors.Is(err, round.ErrJournal):
-		return exitFailed, "put the controller's directory back as it was last: docs/learning.md"
+		return exitFailed, "put the controller's directory, or its database, back as it was last: docs/learning.md"
 	case errors.Is(err, gateway.ErrRetired):
 		return exitFailed, "a key that was in use and then was not has forgotten what it opened: take it out of the configuration, and make a new one with starling manifest new"
 	case errors.Is(err, backup.ErrDataKeys):
