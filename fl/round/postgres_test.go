@@ -194,12 +194,22 @@ func TestTakenForDead(t *testing.T) {
 		if b, err := third.Get(ctx, "sums/0"); err != nil || string(b) != "second" {
 			t.Errorf("%q, %v", b, err)
 		}
-		// One that writes nothing hears of it by its beat.
+		// Also where the other has written nothing yet.
 		at.cut()
 		fourth := replayed(t, other, "a", "b")
 		at.way.mend()
-		<-third.Lost()
-		if err := errors.Join(third.Close(), fourth.Close()); err != nil {
+		if err := third.Append(ctx, []byte("c")); !errors.Is(err, round.ErrLost) {
+			t.Error(err)
+		}
+		// One that writes nothing hears of it by its beat.
+		other.cut()
+		if err := third.Close(); err != nil {
+			t.Error(err)
+		}
+		fifth := replayed(t, at, "a", "b")
+		other.way.mend()
+		<-fourth.Lost()
+		if err := errors.Join(fourth.Close(), fifth.Close()); err != nil {
 			t.Error(err)
 		}
 	})
