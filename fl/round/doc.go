@@ -18,8 +18,8 @@
 //
 // # Nothing twice, nothing lost
 //
-// What has happened stands in the journal of a [Store], a directory ([OnDisk]) or a schema of a
-// database, which one process has at a time, in the order
+// What has happened stands in the journal of a [Store], a directory ([OnDisk]) or a schema
+// of a database, which one process has at a time, in the order
 //
 //	model durable, announcement in the journal, in the record, published
 //	sum durable, then collected in the journal
@@ -33,8 +33,8 @@
 // # A journal that was put back
 //
 // A journal of yesterday would have another model announced for a round that has one. So
-// the newest announcement is also in a record, on another disk and in no database, and [Options.Published] asks
-// what devices are shown. One that the journal does not know is a [*PutBackError], and the
-// controller signs nothing any more; a sum that is not the one that was collected before is
-// a [*ContradictionError].
+// the newest announcement is also in a record, on another disk and in no database, and
+// [Options.Published] asks what devices are shown. One that the journal does not know is a
+// [*PutBackError], and the controller signs nothing any more; a sum that is not the one that
+// was collected before is a [*ContradictionError].
 package round
