@@ -250,8 +250,8 @@ func (c *Controller) training(ctx context.Context) (*training, error) {
 // Run begins rounds, has them collected and steps the model, until all rounds are stepped
 // or the recipe's time is over: nil. Else it returns with the context's error, with
 // *[PutBackError], *[ContradictionError] or *[DivergedError], with what wraps [ErrJournal],
-// or with an error of the store, such as [ErrLost], or of the disk; opened again, a controller goes on where it was. It runs
-// once.
+// or with an error of the store, such as [ErrLost], or of the disk; opened again, a
+// controller goes on where it was. It runs once.
 func (c *Controller) Run(ctx context.Context) error {
 	defer close(c.done)
 	if err := c.again(ctx); err != nil {

@@ -34,9 +34,9 @@ type Store interface {
 	// Append adds an event, of at most 1 KiB, behind those that were replayed and appended. A
 	// context that ends says nothing of whether it stands.
 	Append(ctx context.Context, event []byte) error
-	// Put keeps a file, of at most 32 MiB and 2 KiB, in the place of one of its name: the old content is
-	// there or the new, never a mixture. A name is a directory and a number or hash:
-	// "sums/3".
+	// Put keeps a file, of at most 32 MiB and 2 KiB, in the place of one of its name: the old
+	// content is there or the new, never a mixture. A name is a directory and a number or
+	// hash: "sums/3".
 	Put(ctx context.Context, name string, content []byte) error
 	// Get reads a file. It fails with what wraps [fs.ErrNotExist], and with [ErrJournal]
 	// where the store cannot read what it kept.
