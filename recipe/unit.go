@@ -144,7 +144,7 @@ func (v *validator) unit(r *Recipe) {
 		}
 	case SharedSum:
 		v.between("unit.records", uint64(u.Records), 2, MaxShares)
-		if q, ok := r.Query.(Vector); !ok && r.Query != nil {
+		if q, ok := r.Vector(); !ok && r.Query != nil {
 			v.add("unit.reduce", "shares a bound on the length, which only vectors have")
 		} else if ok && q.FracBits > maxSharedBits {
 			v.add("unit.reduce", "shares a bound of %d binary places, and what a site computes with has no more than %d", q.FracBits, maxSharedBits)
@@ -184,7 +184,7 @@ func (r *Recipe) Shares() int {
 // does, or of [SharedSum] the share of one of several and what rounding their sum, and
 // cutting what was rounded, adds (docs/proofs/units.md).
 func (r *Recipe) Contribution() release.Contribution {
-	q, ok := r.Query.(Vector)
+	q, ok := r.Vector()
 	if n := uint64(r.Shares()); n > 0 && ok {
 		rounding := 2 * uint64(math.Ceil(math.Sqrt(float64(q.Dimension))))
 		return release.Ball(uint64(q.Dimension), float64(min(q.Bound, q.Bound/n+1+rounding)))
