@@ -195,7 +195,9 @@ class Inner(socketserver.ThreadingTCPServer):
     """Inner is the server at the filter's own address."""
 
     allow_reuse_address = True
+    allow_reuse_address = True  # a restart must not wait for old connections
     daemon_threads = True
+    request_queue_size = CONNECTIONS
 
     def __init__(self, address: tuple[str, int], fleet: Fleet) -> None:
         self.fleet = fleet
