@@ -300,7 +300,8 @@ class Deployment:
     def close(self) -> None:
         """End all processes."""
         for process in self._processes.values():
-            os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         for ear in self._ears:
             ear.close()

@@ -285,17 +285,23 @@ def test_nothing_leaves_before_agent_answers(rig: Rig) -> None:
     assert rig.replies() == [(message_id, True)]
 
 
-def test_unanswered_message_expires(rig: Rig) -> None:
-    """After its time to live nothing is sent, though the agent says yes then."""
-    message_id = rig.link.ask(ttl=10)
+def test_message_expires(rig: Rig) -> None:
+    """After its time to live nothing is sent, whoever answered what, and it is forgotten."""
+    answered = rig.link.ask(1, ttl=10)
+    rig.link.ask(2, ttl=10)
     rig.step()
     rig.pull()
     rig.clock.time += 9.5
-    rig.answer(message_id)
+    rig.answer(answered)
     rig.decide(True)
     rig.step()
     assert rig.sent == []
+    assert rig.pull() is None
     assert rig.desk.room() == (1 << 20) - len(b"fab")
+    rig.link.ask(3, kind="evaluate", ttl=0.5)
+    rig.step()
+    rig.step()
+    assert rig.sent == []
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,6 @@ class Fleet:
 class Inner(socketserver.ThreadingTCPServer):
     """Inner is the server at the filter's own address."""
 
-    allow_reuse_address = True
     allow_reuse_address = True  # a restart must not wait for old connections
     daemon_threads = True
     request_queue_size = CONNECTIONS
