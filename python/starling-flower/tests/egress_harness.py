@@ -151,9 +151,7 @@ class Ear:
                 method, path, _ = first.split(" ")
                 assert method == "POST"
                 status, _, answer = next(answers, ("HTTP/1.1 000", {}, b""))
-                found.append(
-                    Request(path, headers, body, int(status.split(" ")[1]), answer)
-                )
+                found.append(Request(path, headers, body, int(status.split(" ")[1]), answer))
         return found
 
     def close(self) -> None:
@@ -201,9 +199,7 @@ class Deployment:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._ears: list[Ear] = []
         shutil.copytree(TESTS / "egress_app", root / "app")
-        config = (
-            f'[superlink.test]\naddress = "127.0.0.1:{self.port}"\ninsecure = true\n'
-        )
+        config = f'[superlink.test]\naddress = "127.0.0.1:{self.port}"\ninsecure = true\n'
         (self.link_home / "config.toml").write_text(config)
 
     def start_link(self) -> None:
@@ -248,16 +244,13 @@ class Deployment:
             *("--host", "127.0.0.1", "--port", str(free_port())),
         )
 
-    def run(
-        self, nodes: int, modes: list[str], first_round: int = 0
-    ) -> list[dict[str, Any]]:
+    def run(self, nodes: int, modes: list[str], first_round: int = 0) -> list[dict[str, Any]]:
         """Run the app, and give the replies that the server app got."""
         out = self.link_home / f"replies-{first_round}.jsonl"
         settings = [f"nodes={nodes}", f"task='{TASK}'", f"modes='{','.join(modes)}'"]
         settings += [f"first-round={first_round}", f"out='{out}'"]
         done = subprocess.run(
-            [str(BIN / "flwr"), "run", str(self.root / "app"), "test"]
-            + ["--run-config", " ".join(settings)],
+            [BIN / "flwr", "run", self.root / "app", "test", "--run-config", " ".join(settings)],
             env=self._environment(self.link_home),
             cwd=self.root,
             capture_output=True,
@@ -283,9 +276,7 @@ class Deployment:
 
     def logs(self) -> str:
         """Give the ends of all logs, for a failure."""
-        return "".join(
-            f"\n--- {name}\n{self.log(name)[-1500:]}" for name in self._processes
-        )
+        return "".join(f"\n--- {name}\n{self.log(name)[-1500:]}" for name in self._processes)
 
     def stop(self, name: str) -> int:
         """End a process and give its exit code."""
@@ -320,7 +311,7 @@ class Deployment:
         return {
             "HOME": str(home),
             "PATH": f"{BIN}:{os.environ['PATH']}",
-            "PYTHONPATH": str(SOURCE),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")])),
             "FLWR_HOME": str(home),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",

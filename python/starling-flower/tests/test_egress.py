@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import logging
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,9 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "src")]
-
 from egress_harness import StandInAgent, free_port
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.app.message.message import make_message, remove_content_from_message
@@ -48,12 +45,11 @@ from flwr.supercore.inflatable.inflatable_object import (
     get_object_tree,
 )
 from flwr.supercore.run import Run, RunNotRunningException
-
-from starling_flower import egress, egress_desk, egress_inner, egress_outer
-from starling_flower.egress_agent import Agent, AgentError
-from starling_flower.egress_desk import Desk
-from starling_flower.egress_inner import Fleet, Inner
-from starling_flower.egress_outer import Outer
+from starling_flower import _egress_desk, _egress_inner, _egress_outer, egress
+from starling_flower._egress_agent import Agent, AgentError
+from starling_flower._egress_desk import Desk
+from starling_flower._egress_inner import Fleet, Inner
+from starling_flower._egress_outer import Outer
 
 TASK = "5a" * 32
 NODE = 7
@@ -125,9 +121,7 @@ class FakeLink:
             raise self.fail
         return self.waiting.pop(0) if self.waiting else None
 
-    def send(
-        self, message: Message, tree: ObjectTree, clientapp_runtime: float
-    ) -> tuple[set[str], str]:
+    def send(self, message: Message, tree: ObjectTree, clientapp_runtime: float) -> tuple[set[str], str]:
         if self.fail:
             raise self.fail
         assert clientapp_runtime == 0.0
@@ -145,9 +139,7 @@ class FakeLink:
     def pull_object(self, _run_id: int, object_id: str) -> bytes:
         return self.objects[object_id]
 
-    def push_object(
-        self, _run_id: int, session: str, object_id: str, content: bytes
-    ) -> None:
+    def push_object(self, _run_id: int, session: str, object_id: str, content: bytes) -> None:
         assert session == "session"
         self.pushed[object_id] = content
 
@@ -166,9 +158,7 @@ class Rig:
         self.inner = Inner(("127.0.0.1", 0), Fleet(self.desk))
         self.port = int(self.inner.server_address[1])
         self.desk.open(NODE)
-        threading.Thread(
-            target=self.inner.serve_forever, args=(0.01,), daemon=True
-        ).start()
+        threading.Thread(target=self.inner.serve_forever, args=(0.01,), daemon=True).start()
 
     def step(self) -> None:
         self.outer.step(self.link)
@@ -182,9 +172,7 @@ class Rig:
     def asked(self) -> int:
         return self.desk._questions.qsize()
 
-    def post(
-        self, path: str, body: bytes, headers: dict[str, str] | None = None
-    ) -> tuple[int, bytes]:
+    def post(self, path: str, body: bytes, headers: dict[str, str] | None = None) -> tuple[int, bytes]:
         """Send a request as Flower's client does; gives status and answer."""
         conn = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
         try:
@@ -209,14 +197,8 @@ class Rig:
 
     def pull(self) -> str | None:
         """Pull a message as a SuperNode; gives its id."""
-        answer = self.fleet(
-            "pull-messages", PullMessagesRequest(), PullMessagesResponse
-        )
-        return (
-            answer.messages_list[0].metadata.message_id
-            if answer.messages_list
-            else None
-        )
+        answer = self.fleet("pull-messages", PullMessagesRequest(), PullMessagesResponse)
+        return answer.messages_list[0].metadata.message_id if answer.messages_list else None
 
     def answer(self, message_id: str) -> PushMessagesResponse:
         """Answer a message as a SuperNode."""
@@ -228,10 +210,7 @@ class Rig:
 
     def replies(self) -> list[tuple[str, bool]]:
         """Give the replies that left: to which message, and whether it is the receipt."""
-        return [
-            (one.metadata.reply_to_message_id, not one.has_error())
-            for _, one in self.sent
-        ]
+        return [(one.metadata.reply_to_message_id, not one.has_error()) for _, one in self.sent]
 
     @property
     def sent(self) -> list[tuple[float, Message]]:
@@ -316,7 +295,6 @@ def test_message_expires(rig: Rig) -> None:
         {"round_": 0.0},
         {"round_": True},
         {"round_": -1},
-        {"round_": 1 << 31},
         {"round_": [0]},
         {"record": {}},
     ],
@@ -335,7 +313,7 @@ def test_message_is_not_handed_in(rig: Rig, asked: dict[str, Any]) -> None:
 def test_message_without_record(rig: Rig) -> None:
     """Malformed parts are refused; the filter goes on."""
     rig.link.ask()
-    rig.link.objects = {name: b"ConfigRecord,x" for name in rig.link.objects}
+    rig.link.objects = dict.fromkeys(rig.link.objects, b"ConfigRecord,x")
     rig.link.ask(1)
     del rig.link.objects[rig.link.waiting[1][1].children[0].children[1].object_id]
     good = rig.link.ask(2)
@@ -375,7 +353,7 @@ def test_replies_are_in_the_order_of_pulling(rig: Rig) -> None:
 
 def test_rounds_are_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old rounds are forgotten, and not handed in again."""
-    monkeypatch.setattr(egress_desk, "ROUNDS", 2)
+    monkeypatch.setattr(_egress_desk, "ROUNDS", 2)
     for round_ in range(4):
         rig.desk.decide(round_, True)
     assert [rig.desk.decided(round_) for round_ in range(5)] == [
@@ -389,7 +367,7 @@ def test_rounds_are_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_messages_are_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Above the limit messages get the error, and there is no waiting for the inner side."""
-    monkeypatch.setattr(egress_desk, "MESSAGES", 2)
+    monkeypatch.setattr(_egress_desk, "MESSAGES", 2)
     ids = [rig.link.ask(round_) for round_ in range(3)]
     rig.step()
     rig.step()
@@ -420,7 +398,7 @@ def test_memory_is_bounded() -> None:
 
 def test_runs_are_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run longest unused makes place; one with a message does not."""
-    monkeypatch.setattr(egress_desk, "RUNS", 1)
+    monkeypatch.setattr(_egress_desk, "RUNS", 1)
     rig.link.ask()
     rig.step()
     rig.desk.keep_run(GetRunResponse().run.__class__(run_id=99), GetFabResponse().fab)
@@ -481,9 +459,7 @@ def test_inner_serves_from_what_was_pulled(rig: Rig) -> None:
     assert rig.post("/v1/fleet/get-fab", request.SerializeToString())[0] == 404
     request = GetRunRequest(run_id=RUN + 1)
     assert rig.post("/v1/fleet/get-run", request.SerializeToString())[0] == 404
-    stored = rig.fleet(
-        "push-object", PushObjectRequest(object_id=part), PushObjectResponse
-    )
+    stored = rig.fleet("push-object", PushObjectRequest(object_id=part), PushObjectResponse)
     assert not stored.stored
     confirm = ConfirmMessageReceivedRequest(message_object_id=message_id)
     rig.fleet("confirm-message-received", confirm, PushObjectResponse)
@@ -550,9 +526,9 @@ def test_malformed_requests(
 @pytest.mark.parametrize(
     ("route", "length"),
     [
-        ("pull-object", egress_inner.BODY_BYTES + 1),
+        ("pull-object", _egress_inner.BODY_BYTES + 1),
         ("push-object", 1 << 40),
-        ("push-messages", egress_inner.PUSH_BYTES + 1),
+        ("push-messages", _egress_inner.PUSH_BYTES + 1),
     ],
 )
 def test_long_bodies_are_not_read(rig: Rig, route: str, length: int) -> None:
@@ -608,7 +584,7 @@ def test_connections_are_bounded(rig: Rig) -> None:
 
 def test_supernode_waits_for_superlink() -> None:
     """Before the SuperLink gave an id requests get 503, which Flower tries again."""
-    with pytest.raises(egress_inner.RequestError) as caught:
+    with pytest.raises(_egress_inner.RequestError) as caught:
         Fleet(Desk(1)).serve("/v1/fleet/pull-messages", b"")
     assert caught.value.status == 503
 
@@ -640,10 +616,8 @@ def test_agent_that_answers_nonsense(tmp_path: Path, answer: bytes) -> None:
             conn, _ = server.accept()
             with conn:
                 conn.recv(4096)
-                try:
+                with contextlib.suppress(OSError):
                     conn.sendall(answer)
-                except OSError:
-                    pass
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -682,9 +656,7 @@ def test_agent_away(
 
     monkeypatch.setattr(logging.getLogger("starling.egress"), "propagate", True)
     agent = Agent(str(tmp_path / "s"), TASK)
-    threading.Thread(
-        target=egress.questions, args=(Once(1), agent), daemon=True
-    ).start()
+    threading.Thread(target=egress.questions, args=(Once(1), agent), daemon=True).start()
     assert done.wait(10)
     assert desk.decided(4) is False
     (line,) = [one for one in caplog.records if one.getMessage() == "agent"]
@@ -696,9 +668,7 @@ def test_agent_answers(tmp_path: Path) -> None:
     stand_in = StandInAgent(tmp_path / "s", lambda round_: round_ == 3)
     agent = Agent(str(tmp_path / "s"), TASK)
     assert [agent.contributed(3), agent.contributed(4)] == [True, False]
-    assert stand_in.asked == [
-        (f"/v1/contributions {TASK}", round_) for round_ in (3, 4)
-    ]
+    assert stand_in.asked == [(f"/v1/contributions {TASK}", round_) for round_ in (3, 4)]
     stand_in.close()
 
 
@@ -762,7 +732,7 @@ def test_key_of_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 def test_grid_of_system_clock() -> None:
     """The clock of the machine does not wait for what is over."""
-    clock = egress_outer.SystemClock()
+    clock = _egress_outer.SystemClock()
     clock.wait_until(clock.now() - 1)
 
 

@@ -9,16 +9,11 @@ train.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "src")]
-
 from egress_harness import TASK, Deployment, Ear, StandInAgent, deployment, until, where
 from flwr.app import Message
 from flwr.app.message.message import remove_content_from_message
@@ -48,8 +43,7 @@ from flwr.supercore.inflatable.inflatable_object import (
     get_object_tree,
     iterate_object_tree,
 )
-
-from starling_flower.egress_outer import reply
+from starling_flower._egress_outer import reply
 
 SECRET, OTHER_SECRET, CONTROL = "s3cr3tA1", "s3cr3tB2", "c0ntr0lC"
 MODES = ["content", "exception", "error", "metadata", "refused"]
@@ -58,9 +52,7 @@ LAST = "speak"  # it takes messages that lie ready, so that none may come after 
 HIDDEN = ["weights", "metrics", "config", "keys", "records", "exception", "error"]
 HIDDEN += ["metadata", "speak", "evaluate"]
 REFUSED = MODES.index("refused")
-SECOND = (
-    100  # the first round after the restart: accepted; the one after it has no agent
-)
+SECOND = 100  # the first round after the restart: accepted; the one after it has no agent
 ERROR = [6, "starling: no contribution"]
 
 
@@ -183,9 +175,7 @@ def test_agent_away(story: Story) -> None:
     """Without an agent the reply is the error, and the log says what to do."""
     errors = [one for one in story.second if one["error"]]
     assert [(one["mode"], one["error"]) for one in errors] == [("exception", ERROR)]
-    (line,) = [
-        one for one in story.made.events("other-filter") if one["event"] == "agent"
-    ]
+    (line,) = [one for one in story.made.events("other-filter") if one["event"] == "agent"]
     assert line["round"] == SECOND + 1
     assert "starling serve agent agent.toml" in line["hint"]
 
@@ -209,9 +199,7 @@ def test_every_byte_is_explained(story: Story, which: str) -> None:
             node.node_id = ActivateNodeResponse.FromString(one.answer).node_id
         if one.path.endswith("/pull-messages"):
             pulled = PullMessagesResponse.FromString(one.answer)
-            for proto, tree in zip(
-                pulled.messages_list, pulled.message_object_trees, strict=True
-            ):
+            for proto, tree in zip(pulled.messages_list, pulled.message_object_trees, strict=True):
                 messages[proto.metadata.message_id] = message_from_proto(proto)
                 known |= {part.object_id for part in iterate_object_tree(tree)}
         if one.path.endswith("/get-run") and one.status == 200:
@@ -231,9 +219,7 @@ def test_every_byte_is_explained(story: Story, which: str) -> None:
             tuple(
                 (name, value)
                 for name, value in sorted(one.headers.items())
-                if name not in varying
-                and "signature" not in name
-                and "timestamp" not in name
+                if name not in varying and "signature" not in name and "timestamp" not in name
             )
         )
         if route == "register-node":
@@ -268,9 +254,7 @@ def test_every_byte_is_explained(story: Story, which: str) -> None:
         elif route == "confirm-message-received":
             want = {
                 _bytes(
-                    ConfirmMessageReceivedRequest(
-                        node=node, run_id=run, message_object_id=message_id
-                    )
+                    ConfirmMessageReceivedRequest(node=node, run_id=run, message_object_id=message_id)
                 )
                 for run in runs
                 for message_id in messages

@@ -53,10 +53,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.supercore.address import parse_address
 
-from .egress_agent import Agent, AgentError
-from .egress_desk import Desk
-from .egress_inner import Fleet, Inner
-from .egress_outer import Outer, SuperLink, SystemClock
+from ._egress_agent import Agent, AgentError
+from ._egress_desk import Desk
+from ._egress_inner import Fleet, Inner
+from ._egress_outer import Outer, SuperLink, SystemClock
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _FIELDS = ("round", "problem", "hint")
@@ -83,9 +83,7 @@ def questions(desk: Desk, agent: Agent) -> NoReturn:
             extra = {"round": round_, "problem": err.problem, "hint": err.hint}
             _log.error("agent", extra=extra)
         desk.decide(round_, accepted)
-        _log.info(
-            "contributed" if accepted else "not_contributed", extra={"round": round_}
-        )
+        _log.info("contributed" if accepted else "not_contributed", extra={"round": round_})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -97,17 +95,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         superlink = _superlink(args)
         listen = _address(args.listen, "--listen")
         if not re.fullmatch(r"(?:[0-9a-f]{2}){1,64}", args.task):
-            raise UsageError(
-                "--task is no id in lower-case hexadecimal", "see: starling status"
-            )
+            raise UsageError("--task is no id in lower-case hexadecimal", "see: starling status")
         if not (math.isfinite(args.grid) and 0.1 <= args.grid <= 3600):
-            raise UsageError(
-                "--grid lies outside of 0.1 to 3600 seconds", "the default is 1"
-            )
+            raise UsageError("--grid lies outside of 0.1 to 3600 seconds", "the default is 1")
         if not 1 <= args.memory <= 1 << 20:
-            raise UsageError(
-                "--memory lies outside of 1 to 2^20 MiB", "the default is 2048"
-            )
+            raise UsageError("--memory lies outside of 1 to 2^20 MiB", "the default is 2048")
         desk = Desk(args.memory << 20)
         try:
             inner = Inner(listen, Fleet(desk))
@@ -122,9 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     if listen[0] not in _LOOPBACK:
         problem = "--listen is not loopback, and what comes there is not encrypted"
-        _log.warning(
-            "listen", extra={"problem": problem, "hint": "docs/flower-egress.md"}
-        )
+        _log.warning("listen", extra={"problem": problem, "hint": "docs/flower-egress.md"})
     agent = Agent(args.agent, args.task)
     threading.Thread(target=inner.serve_forever, daemon=True).start()
     threading.Thread(target=questions, args=(desk, agent), daemon=True).start()
@@ -168,8 +158,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--root-certificates",
         metavar="FILE",
-        help="PEM file with which the SuperLink's certificate is verified "
-        "(default: the system's)",
+        help="PEM file with which the SuperLink's certificate is verified (default: the system's)",
     )
     add(
         "--auth-supernode-private-key",
@@ -206,8 +195,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="MIB",
         type=int,
         default=2048,
-        help="room for messages and apps that the SuperNode did not fetch yet "
-        "(default: %(default)s)",
+        help="room for messages and apps that the SuperNode did not fetch yet (default: %(default)s)",
     )
     add("--json", action="store_true", help="log in JSON, an object a line")
     return parser
@@ -216,9 +204,7 @@ def _parser() -> argparse.ArgumentParser:
 def _superlink(args: argparse.Namespace) -> SuperLink:
     host, port = _address(args.superlink, "--superlink")
     if args.insecure and args.root_certificates:
-        raise UsageError(
-            "--insecure and --root-certificates exclude each other", "give one"
-        )
+        raise UsageError("--insecure and --root-certificates exclude each other", "give one")
     if args.insecure and args.auth_supernode_private_key:
         raise UsageError(
             "--insecure and --auth-supernode-private-key exclude each other",
@@ -243,17 +229,13 @@ def _key(path: str) -> tuple[ec.EllipticCurvePrivateKey, ec.EllipticCurvePublicK
     name = "--auth-supernode-private-key"
     data = _read(path, name)
     if stat.S_IMODE(Path(path).expanduser().stat().st_mode) & 0o077:
-        raise UsageError(
-            f"{name} is a file that others than its owner may use", f"chmod 600 {path}"
-        )
+        raise UsageError(f"{name} is a file that others than its owner may use", f"chmod 600 {path}")
     try:
         key = load_ssh_private_key(data, None)
     except (ValueError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise UsageError(
-            f"{name} is no key of Flower's", "make one: ssh-keygen -t ecdsa -b 384"
-        )
+        raise UsageError(f"{name} is no key of Flower's", "make one: ssh-keygen -t ecdsa -b 384")
     return key, key.public_key()
 
 
@@ -261,9 +243,7 @@ def _read(path: str, name: str) -> bytes:
     try:
         return Path(path).expanduser().read_bytes()
     except OSError as err:
-        raise UsageError(
-            f"{name} cannot be read: {err.strerror}", f"is it {path}?"
-        ) from None
+        raise UsageError(f"{name} cannot be read: {err.strerror}", f"is it {path}?") from None
 
 
 def _address(value: str, name: str) -> tuple[str, int]:
@@ -289,9 +269,7 @@ class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Write an event and its fields as a JSON object."""
         line = {"time": self.formatTime(record), "level": record.levelname.lower()}
-        return json.dumps(
-            {**line, "event": record.getMessage(), **dict(_fields(record))}
-        )
+        return json.dumps({**line, "event": record.getMessage(), **dict(_fields(record))})
 
 
 def _fields(record: logging.LogRecord) -> list[tuple[str, object]]:

@@ -102,9 +102,7 @@ def train(message: Message, context: Context) -> Message:
         content = RecordDict(
             {
                 "arrays": ArrayRecord([np.frombuffer(weights, dtype=np.float32)]),
-                "metrics": MetricRecord(
-                    {"num-examples": 1, "loss": list(losses), key: 1}
-                ),
+                "metrics": MetricRecord({"num-examples": 1, "loss": list(losses), key: 1}),
                 "note": ConfigRecord({"note": f"{secret}_config"}),
                 f"{secret}_records": ConfigRecord({"a": 1}),
             }

@@ -36,9 +36,7 @@ def main(grid: Grid, context: Context) -> None:
                 }
             )
             kind = "evaluate" if mode == "evaluate" else "train"
-            messages.append(
-                Message(content, node, kind, ttl=600.0, group_id=f"{node}/{mode}")
-            )
+            messages.append(Message(content, node, kind, ttl=600.0, group_id=f"{node}/{mode}"))
     replies = []
     asked = list(grid.push_messages(messages))
     modes = dict(zip(asked, (one.metadata.group_id for one in messages), strict=True))
@@ -53,12 +51,8 @@ def main(grid: Grid, context: Context) -> None:
         for reply in replies:
             node, mode = modes[reply.metadata.reply_to_message_id].split("/")
             meta = {k.lstrip("_"): v for k, v in vars(reply.metadata).items()}
-            parts = [
-                one.deflate().hex() for one in get_all_nested_objects(reply).values()
-            ]
-            error = (
-                [reply.error.code, reply.error.reason] if reply.has_error() else None
-            )
+            parts = [one.deflate().hex() for one in get_all_nested_objects(reply).values()]
+            error = [reply.error.code, reply.error.reason] if reply.has_error() else None
             content = None if error else parts[:-1]
             line = {"node": int(node), "mode": mode, "metadata": meta, "parts": parts}
             file.write(json.dumps({**line, "error": error, "content": content}) + "\n")

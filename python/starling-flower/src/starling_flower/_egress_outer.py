@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cryptography.hazmat.primitives.asymmetric import ec
-from flwr.app import ConfigRecord, Error, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Error, Message, MessageType, RecordDict
 from flwr.common.serde import fab_to_proto, run_to_proto
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.fab import Fab
@@ -30,19 +30,18 @@ from flwr.supercore.inflatable.inflatable_utils import pull_objects
 from flwr.supercore.run import Run, RunNotRunningException
 from flwr.supernode.fleet_http_connection import http_request_response
 
-from .egress_desk import Desk, DeskFull, Due, Held
+from ._egress_desk import Desk, DeskFull, Due, Held
+from ._receipt import RECORD, receipt
 
 # What the filter says of a node that did not contribute, whatever the cause.
 ERROR_CODE = 6  # MOD_FAILED_PRECONDITION
 ERROR_REASON = "starling: no contribution"
 
-RECORD = "starling"  # the ConfigRecord of a message, with "task" and "round"
 CLIENTAPP_RUNTIME = 0.0
 PULLS = 16  # messages at one point of the grid
 PULL_SECONDS = 60.0
 OBJECTS = 100_000
 OBJECT_BYTES = 256 << 20
-ROUND_LIMIT = 1 << 31
 
 _log = logging.getLogger("starling.egress")
 
@@ -90,9 +89,7 @@ class Connection(Protocol):
     def receive(self) -> tuple[Message, ObjectTree] | None:
         """Pull the next message, without its parts."""
 
-    def send(
-        self, message: Message, tree: ObjectTree, clientapp_runtime: float
-    ) -> tuple[set[str], str]:
+    def send(self, message: Message, tree: ObjectTree, clientapp_runtime: float) -> tuple[set[str], str]:
         """Push a reply; gives the parts that the SuperLink wants, and a session."""
 
     def get_run(self, run_id: int) -> Run:
@@ -104,9 +101,7 @@ class Connection(Protocol):
     def pull_object(self, run_id: int, object_id: str) -> bytes:
         """Pull a part of a message."""
 
-    def push_object(
-        self, run_id: int, session: str, object_id: str, content: bytes
-    ) -> None:
+    def push_object(self, run_id: int, session: str, object_id: str, content: bytes) -> None:
         """Push a part of a reply."""
 
     def confirm(self, run_id: int, message_id: str) -> None:
@@ -154,9 +149,7 @@ class Outer:
             superlink.max_retries,
             superlink.max_wait_time,
         ) as (node_id, receive, send, get_run, get_fab, pull, push, confirm):
-            connection = FleetConnection(
-                receive, send, get_run, get_fab, pull, push, confirm
-            )
+            connection = FleetConnection(receive, send, get_run, get_fab, pull, push, confirm)
             self._desk.open(node_id)
             _log.info("open")
             while True:
@@ -180,12 +173,10 @@ class Outer:
             wanted, session = connection.send(message, tree, CLIENTAPP_RUNTIME)
             for object_id, item in objects.items():
                 if object_id in wanted:
-                    connection.push_object(
-                        message.metadata.run_id, session, object_id, item.deflate()
-                    )
+                    connection.push_object(message.metadata.run_id, session, object_id, item.deflate())
         except RunNotRunningException:
             _log.info("run_over")
-        except Exception as err:  # noqa: BLE001 - the next point of the grid has to come
+        except Exception as err:
             _superlink_failed("a reply was not taken", err)
 
     def _pull(self, connection: Connection) -> bool:
@@ -193,7 +184,7 @@ class Outer:
             received = connection.receive()
         except RunNotRunningException:
             return False
-        except Exception as err:  # noqa: BLE001
+        except Exception as err:
             _superlink_failed("no message could be pulled", err)
             return False
         if received is None:
@@ -201,9 +192,7 @@ class Outer:
         message, tree = received
         expires = message.metadata.created_at + message.metadata.ttl
         if not math.isfinite(expires):
-            _log.warning(
-                "refused", extra={"problem": "the message has no time to live"}
-            )
+            _log.warning("refused", extra={"problem": "the message has no time to live"})
             return True
         try:
             self._take(connection, message, tree, expires)
@@ -213,14 +202,12 @@ class Outer:
             self._desk.reply(message, False, expires)
             extra = {"problem": str(err), "hint": getattr(err, "hint", "")}
             _log.warning("refused", extra=extra)
-        except Exception as err:  # noqa: BLE001
+        except Exception as err:
             self._desk.reply(message, False, expires)
             _superlink_failed("a message could not be pulled whole", err)
         return True
 
-    def _take(
-        self, connection: Connection, message: Message, tree: ObjectTree, expires: float
-    ) -> None:
+    def _take(self, connection: Connection, message: Message, tree: ObjectTree, expires: float) -> None:
         """Pull all that belongs to a message, and keep it for the SuperNode."""
         kind = message.metadata.message_type
         if kind.partition(".")[0] != MessageType.TRAIN:
@@ -236,9 +223,7 @@ class Outer:
             content = connection.pull_object(run_id, object_id)
             left -= len(content)
             if len(content) > OBJECT_BYTES or left < 0:
-                raise Refused(
-                    "the message does not fit", "a larger --memory lets it in"
-                )
+                raise Refused("the message does not fit", "a larger --memory lets it in")
             return content
 
         objects = pull_objects(ids, pull, max_time=PULL_SECONDS)
@@ -264,7 +249,7 @@ class Outer:
                 "--task is the recipe's id; the server app says which one it trains for",
             )
         round_ = record.get("round")
-        if type(round_) is not int or not 0 <= round_ < ROUND_LIMIT:
+        if type(round_) is not int or round_ < 0:
             raise Refused("the message says no round")
         return round_
 
@@ -276,8 +261,7 @@ def reply(message: Message, accepted: bool, at: float) -> Message:
     on the grid, so that it tells no more than the sending does.
     """
     if accepted:
-        content = RecordDict({"metrics": MetricRecord({"num-examples": 1})})
-        answer = Message(content, reply_to=message)
+        answer = Message(receipt(), reply_to=message)
     else:
         answer = Message(Error(ERROR_CODE, ERROR_REASON), reply_to=message)
     answer.metadata.created_at = at
@@ -297,7 +281,7 @@ def starling_record(tree: ObjectTree, objects: dict[str, bytes]) -> ConfigRecord
             "the message has no ConfigRecord 'starling'",
             "the server app trains in clear, without starling_flower.Private",
         ) from None
-    except Exception:  # noqa: BLE001 - protobuf has errors of its own
+    except Exception:
         raise Refused("the ConfigRecord 'starling' is malformed") from None
 
 

@@ -44,7 +44,7 @@ from flwr.proto.message_pb2 import (
 from flwr.proto.run_pb2 import GetRunRequest, GetRunResponse
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped,unused-ignore]
 
-from .egress_desk import Desk
+from ._egress_desk import Desk
 
 MEDIA_TYPE = "application/protobuf"
 BODY_BYTES = 64 << 10
@@ -101,9 +101,7 @@ class Fleet:
         """Give the most bytes that a body may have; RequestError for an unknown path."""
         prefix, _, route = path.rpartition("/")
         if prefix != "/v1/fleet" or route not in self._routes:
-            raise RequestError(
-                HTTPStatus.NOT_FOUND, "not_found", "there is no such path"
-            )
+            raise RequestError(HTTPStatus.NOT_FOUND, "not_found", "there is no such path")
         return PUSH_BYTES if route == "push-messages" else BODY_BYTES
 
     def serve(self, path: str, body: bytes) -> bytes:
@@ -162,17 +160,13 @@ class Fleet:
     def _get_run(self, _node_id: int, request: GetRunRequest) -> Proto:
         run = self._desk.run(request.run_id)
         if run is None:
-            raise RequestError(
-                HTTPStatus.NOT_FOUND, "unknown_run", "no message was of this run"
-            )
+            raise RequestError(HTTPStatus.NOT_FOUND, "unknown_run", "no message was of this run")
         return GetRunResponse(run=run)
 
     def _get_fab(self, _node_id: int, request: GetFabRequest) -> Proto:
         fab = self._desk.fab(request.run_id, request.hash_str)
         if fab is None:
-            raise RequestError(
-                HTTPStatus.NOT_FOUND, "unknown_app", "no run has this app"
-            )
+            raise RequestError(HTTPStatus.NOT_FOUND, "unknown_app", "no run has this app")
         return GetFabResponse(fab=fab)
 
     def _push_object(self, _node_id: int, _: PushObjectRequest) -> Proto:
@@ -182,9 +176,7 @@ class Fleet:
         content = self._desk.object(request.run_id, request.object_id)
         if content is None:
             return PullObjectResponse(object_found=False, object_available=False)
-        return PullObjectResponse(
-            object_found=True, object_available=True, object_content=content
-        )
+        return PullObjectResponse(object_found=True, object_available=True, object_content=content)
 
     def _confirm(self, _node_id: int, request: ConfirmMessageReceivedRequest) -> Proto:
         self._desk.received(request.message_object_id)
@@ -249,9 +241,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     do_HEAD = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_GET
 
-    def send_error(
-        self, code: int, message: str | None = None, explain: str | None = None
-    ) -> None:
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Answer what is no HTTP, as Python's parser finds it, without its words."""
         if self.request_version == "HTTP/0.9":
             self.request_version = self.protocol_version
@@ -270,9 +260,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             )
         lengths = self.headers.get_all("content-length", [])
         if self.headers.get("transfer-encoding") is not None or len(lengths) != 1:
-            raise RequestError(
-                HTTPStatus.LENGTH_REQUIRED, "length", "a request has one Content-Length"
-            )
+            raise RequestError(HTTPStatus.LENGTH_REQUIRED, "length", "a request has one Content-Length")
         if not (lengths[0].isascii() and lengths[0].isdigit() and len(lengths[0]) < 20):
             raise RequestError(HTTPStatus.BAD_REQUEST, "malformed", "no Content-Length")
         length = int(lengths[0])
@@ -284,9 +272,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             )
         body = self.rfile.read(length)
         if len(body) != length:
-            raise RequestError(
-                HTTPStatus.BAD_REQUEST, "malformed", "the body ended early"
-            )
+            raise RequestError(HTTPStatus.BAD_REQUEST, "malformed", "the body ended early")
         return body
 
     def _refuse(self, err: RequestError) -> None:

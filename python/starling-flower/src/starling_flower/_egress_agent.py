@@ -68,9 +68,7 @@ class Agent:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as conn:
                 conn.settimeout(self._seconds)
                 conn.connect(self._path)
-                conn.sendall(
-                    f"GET {path} HTTP/1.0\r\nHost: agent\r\n\r\n".encode("ascii")
-                )
+                conn.sendall(f"GET {path} HTTP/1.0\r\nHost: agent\r\n\r\n".encode("ascii"))
                 while True:
                     left = deadline - time.monotonic()
                     if left <= 0:

@@ -209,11 +209,7 @@ class Desk:
         """Give a part of a message that was handed in."""
         with self._lock:
             for held in self._held.values():
-                if (
-                    held.handed_in
-                    and held.run_id == run_id
-                    and object_id in held.objects
-                ):
+                if held.handed_in and held.run_id == run_id and object_id in held.objects:
                     return held.objects[object_id]
             return None
 
