@@ -263,7 +263,7 @@ func closedDir(socket string) error {
 // ledger, then the local listener, then the socket.
 func (a *Agent) Parts(log *slog.Logger, open Listeners) []service.Part {
 	log = log.With(slog.String("role", "agent"))
-	metrics := service.NewMetrics()
+	metrics := service.BareMetrics() // bytes sent, or goroutines, would tell coins
 	var running atomic.Pointer[agent.Agent]
 	ready := func() service.Readiness {
 		if running.Load() == nil {

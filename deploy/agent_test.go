@@ -147,6 +147,22 @@ func TestAgentAtItsSocket(t *testing.T) {
 	if got := value(strings.Split(metrics, "\n"), `starling_agent_contributions_total{outcome="accepted"}`); got != "1" {
 		t.Errorf("%q contributions are counted", got)
 	}
+	// Bytes that the process has sent, or its goroutines, would tell what the coin said; any
+	// user of this machine reaches the listener.
+	for _, tells := range []string{"process_", "go_"} {
+		if strings.Contains(metrics, "\n"+tells) {
+			t.Errorf("the metrics have %s...", tells)
+		}
+	}
+	for _, tells := range []string{"goroutine?debug=2", "heap", "profile?seconds=1", "trace"} {
+		resp, err := http.Get("http://" + string(a.Local.Address) + "/debug/pprof/" + tells)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.Body.Close(); resp.StatusCode != http.StatusNotFound {
+			t.Errorf("/debug/pprof/%s is answered with %d", tells, resp.StatusCode)
+		}
+	}
 	if info, err := os.Stat(string(a.Socket)); err != nil || info.Mode().Perm()&0o022 != 0 { // who may write may connect
 		t.Errorf("the socket: %v, %v", info.Mode(), err)
 	}

@@ -154,7 +154,7 @@ const statusTimeout = 5 * time.Second
 
 // Local is the operator's listener of a service: /livez, /readyz, /statusz, /metrics,
 // /debug/pprof and Extra. It is only ever on loopback or a unix socket, for what it shows
-// is not for strangers.
+// is not for strangers. With [BareMetrics] there is no /debug/pprof.
 type Local struct {
 	Name    string
 	Address Address // required
@@ -257,11 +257,13 @@ func (l Local) handler(stopping context.Context) http.Handler {
 		writeJSON(w, v)
 	})
 	mux.Handle("GET /metrics", l.Metrics.Handler())
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	if !l.Metrics.bare {
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
 	if l.Extra != nil {
 		mux.Handle("/", l.Extra)
 	}

@@ -17,14 +17,22 @@ const other = "other"
 // Metrics is the registry of one service. Every label comes from a set closed when the
 // metric is registered, so neither strangers nor error texts can add series. It is safe
 // for concurrent use.
-type Metrics struct{ registry *prometheus.Registry }
+type Metrics struct {
+	registry *prometheus.Registry
+	bare     bool
+}
 
 // NewMetrics returns a registry that holds what Go and the process tell about themselves.
 func NewMetrics() *Metrics {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return &Metrics{r}
+	return &Metrics{registry: r}
 }
+
+// BareMetrics returns a registry that holds what is registered and nothing else, and has
+// [Local] hand out no profiles: of a process with secret coins, whose bytes sent and whose
+// goroutines would tell what these said.
+func BareMetrics() *Metrics { return &Metrics{registry: prometheus.NewRegistry(), bare: true} }
 
 // Handler serves the metrics in Prometheus' text format.
 func (m *Metrics) Handler() http.Handler {
