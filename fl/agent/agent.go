@@ -30,6 +30,8 @@ var (
 	// ErrContributed: the round was paid for already, by another update or in another life
 	// of the agent.
 	ErrContributed = errors.New("agent: something was contributed to this round already")
+	// ErrNoRounds: as many rounds were paid for as the recipe's guarantee covers.
+	ErrNoRounds = errors.New("agent: the recipe has no more rounds for this device")
 	// ErrNoModel: nothing was announced that the round's updates could be made on.
 	ErrNoModel = errors.New("agent: no model is announced")
 )
@@ -122,6 +124,7 @@ type Agent struct {
 type task struct {
 	Task
 	files    disk.FS
+	log      *slog.Logger
 	id       recipe.ID
 	recipe   *recipe.Recipe
 	follower *training.Follower // nil: no training
@@ -134,6 +137,7 @@ type task struct {
 	newest  *session.Announcement
 	asked   time.Time
 	trouble error
+	told    string // of what was logged last
 	model   *session.Model
 }
 
@@ -173,7 +177,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	}
 	for _, in := range a.o.Tasks {
 		c := in.Sender.Client.Checked
-		t := &task{Task: in, files: fsys, id: c.ID(), recipe: c.Recipe(), seen: make(map[uint64][sha256.Size]byte)}
+		t := &task{Task: in, files: fsys, log: a.o.Log, id: c.ID(), recipe: c.Recipe(), seen: make(map[uint64][sha256.Size]byte)}
 		if a.tasks[t.id] != nil {
 			return fmt.Errorf("agent: two tasks of the recipe %v", t.id)
 		}
@@ -325,6 +329,9 @@ func (a *Agent) contribute(ctx context.Context, id recipe.ID, c *Contribution) e
 	decision, err := t.person.DecideAt(ctx, client.Reals(vector), at)
 	if errors.Is(err, participate.ErrDecided) {
 		err = ErrContributed
+		if q, quoted := t.person.Quote(); quoted == nil && q.Over {
+			err = ErrNoRounds
+		}
 	}
 	if err != nil {
 		return err

@@ -42,8 +42,9 @@ type world struct {
 	session *session.Session
 	last    *session.Announcement
 	files   map[string][]byte
-	asked   []string      // of files
-	hold    chan struct{} // holds uploads back until it is closed; nil: none
+	before  *session.Announcement // of the round before, where a test keeps it
+	asked   []string              // of files
+	hold    chan struct{}         // holds uploads back until it is closed; nil: none
 	dir     string
 	options Options
 	agent   *Agent
@@ -450,7 +451,7 @@ func TestModels(t *testing.T) {
 		lie.Sign(w.key)
 		time.Sleep(minute)
 		w.files[session.AnnouncementPath(w.checked.ID())] = lie.Append(nil)
-		if code, name := w.contribute(w.round(), "", some); code != 409 || name != "no_model" {
+		if code, name := w.contribute(w.round(), "", some); code != 502 || name != "contradiction" {
 			t.Errorf("a lie: %d %s", code, name)
 		}
 	})
@@ -595,6 +596,29 @@ func TestLedger(t *testing.T) {
 		s := new(LedgerStatus)
 		if err := json.Unmarshal(rec.Body.Bytes(), s); err != nil || s.Epsilon <= 0 || s.Epsilon > s.MaxEpsilon || len(s.Tasks) != 1 || !s.Tasks[0].WouldExceed {
 			t.Errorf("%s, %v", rec.Body, err)
+		}
+	})
+}
+
+// TestNoRounds: after as many rounds as the recipe's guarantee covers it is said that there
+// are no more, and not that this one was contributed to; another life of the agent knows it.
+func TestNoRounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "", false)
+		w.start()
+		defer func() { w.stop() }()
+		for i := range 20 {
+			if code, name := w.contribute(w.round(), "", some); code != 200 {
+				t.Fatalf("round %d: %d %s", i, code, name)
+			}
+			time.Sleep(minute)
+		}
+		for range 2 {
+			if code, name := w.contribute(w.round(), "", some); code != 403 || name != "no_rounds" || w.paid() != 20 {
+				t.Errorf("a round more: %d %s, %d paid", code, name, w.paid())
+			}
+			w.stop()
+			w.start()
 		}
 	})
 }

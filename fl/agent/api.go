@@ -34,6 +34,9 @@ var hints = map[string]string{
 	"round_not_begun":     "GET /v1/tasks/TASK has the round that runs",
 	"already_contributed": "wait for the next round: GET /v1/tasks/TASK says when this one ends",
 	"no_model":            "ask again: the controller has announced none for the round that runs",
+	"bad_model":           "nothing can be computed on it: the training's controller or the relay hands out what was not announced; the agent's log says what",
+	"contradiction":       "the controller signed two stories, and nothing more is contributed to them: the agent's log has both announcements, which prove it",
+	"no_rounds":           "the recipe's guarantee covers no more rounds of this device: another recipe is another task",
 	"bad_vector":          "send little-endian binary32 numbers, as many as GET /v1/tasks/TASK says, for each person",
 	"policy":              "the agent's own file says so: starling check agent.toml",
 	"over_budget":         "GET /v1/ledger has what was spent; the agent's file has the budget",
@@ -47,7 +50,7 @@ var hints = map[string]string{
 // statuses are of outcomes that are not 503.
 var statuses = map[string]int{
 	"unknown_task": http.StatusNotFound, "round_over": http.StatusConflict, "round_not_begun": http.StatusConflict, "already_contributed": http.StatusConflict,
-	"no_model": http.StatusConflict, "bad_vector": http.StatusBadRequest, "policy": http.StatusForbidden, "over_budget": http.StatusForbidden,
+	"no_model": http.StatusConflict, "bad_model": http.StatusBadGateway, "contradiction": http.StatusBadGateway, "no_rounds": http.StatusForbidden, "bad_vector": http.StatusBadRequest, "policy": http.StatusForbidden, "over_budget": http.StatusForbidden,
 	"too_soon": http.StatusConflict, "refused": http.StatusForbidden, "ledger": http.StatusInternalServerError,
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/starling-agg/starling/client"
@@ -113,7 +114,7 @@ func (t *task) training(ctx context.Context, s *TaskStatus) error {
 	s.Session, s.Numbers, s.Bound = &hash, of.Terms.Dimension(), of.Terms.Clipping.Norm
 	s.Algorithm, s.LocalSteps, s.LocalRate = of.Terms.Algorithm.String(), of.Terms.LocalSteps, of.Terms.LocalRate
 	m, _, err := t.current(ctx, s.Round)
-	if other := new(RoundError); errors.As(err, &other) || errors.Is(err, ErrNoModel) {
+	if errors.Is(err, ErrNoModel) {
 		return nil // none is announced for the round that runs
 	}
 	if err != nil {
@@ -235,8 +236,12 @@ func (a *Agent) Status() *Status {
 }
 
 // Outcomes are those by which contributions are counted, a closed set.
-var Outcomes = []string{"accepted", "unknown_task", "round_over", "round_not_begun", "already_contributed", "no_model", "bad_vector", "policy", "over_budget",
-	"too_soon", "no_credentials", "refused", "ledger", "unavailable"}
+var Outcomes = []string{"accepted", "unknown_task", "round_over", "round_not_begun", "already_contributed", "no_model", "bad_model", "contradiction", "bad_vector",
+	"policy", "over_budget", "no_rounds", "too_soon", "no_credentials", "refused", "ledger", "unavailable"}
+
+// lies are errors of what was fetched of a training and is not what the recipe, the
+// controller's signature or the announcement say: of another hash, shape, length or form.
+var lies = []error{session.ErrSession, session.ErrTerms, session.ErrAnnouncement, session.ErrModel, training.ErrTooLarge}
 
 // outcomeOf names what came of a contribution.
 func outcomeOf(err error) string {
@@ -248,6 +253,7 @@ func outcomeOf(err error) string {
 	var refused *client.RefusedError
 	var old *session.OldError
 	var lie *session.ContradictionError
+	var blob *session.BlobError
 	var late *training.LateError
 	switch {
 	case err == nil:
@@ -260,7 +266,13 @@ func outcomeOf(err error) string {
 		return "round_over"
 	case errors.Is(err, ErrContributed):
 		return "already_contributed"
-	case errors.Is(err, ErrNoModel), errors.As(err, &old), errors.As(err, &lie):
+	case errors.Is(err, ErrNoRounds):
+		return "no_rounds"
+	case errors.As(err, &lie):
+		return "contradiction"
+	case errors.As(err, &blob), slices.ContainsFunc(lies, func(e error) bool { return errors.Is(err, e) }):
+		return "bad_model"
+	case errors.Is(err, ErrNoModel), errors.As(err, &old):
 		return "no_model"
 	case errors.As(err, &vector):
 		return "bad_vector"
@@ -272,7 +284,7 @@ func outcomeOf(err error) string {
 		return "too_soon"
 	case errors.Is(err, client.ErrNoCredentials):
 		return "no_credentials"
-	case errors.As(err, &refused), errors.Is(err, client.ErrWindow):
+	case errors.As(err, &refused), errors.Is(err, client.ErrWindow), errors.Is(err, participate.ErrManifest):
 		return "refused"
 	case errors.Is(err, participate.ErrLedger):
 		return "ledger"

@@ -112,6 +112,7 @@ func within(update []float32, bound float64) []float64 {
 func (t *task) current(ctx context.Context, round uint64) (*session.Model, *session.Session, error) {
 	s, err := t.follower.Session(ctx)
 	if err != nil {
+		t.tell(err)
 		return nil, nil, err
 	}
 	if t.newest == nil || t.newest.Round != round {
@@ -122,13 +123,14 @@ func (t *task) current(ctx context.Context, round uint64) (*session.Model, *sess
 	switch a := t.newest; {
 	case a == nil:
 		return nil, nil, ErrNoModel
-	case a.Round != round:
-		return nil, nil, &RoundError{round, a.Round}
+	case a.Round != round: // the model of the one before, or of one to come
+		return nil, nil, fmt.Errorf("%w for round %d, and one is for round %d", ErrNoModel, round, a.Round)
 	case s.Terms.Clipping.Adaptive != nil && t.Policy.persons() > 1:
 		return nil, nil, &PolicyError{"persons", "the clipping norm of this training adapts to single updates, and sums of persons' are always shorter"}
 	}
 	if t.model == nil || t.model.Round != round {
 		if t.model, err = t.follower.Model(ctx, t.newest); err != nil {
+			t.tell(err)
 			return nil, nil, err
 		}
 	}
@@ -154,5 +156,26 @@ func (t *task) look(ctx context.Context) (*session.Announcement, error) {
 		t.newest = a
 	}
 	t.trouble = err
+	t.tell(err)
 	return t.newest, err
+}
+
+// tell writes down what is a lie of a training's, once, and of a controller that was found
+// lying the two announcements, by which anybody can see it (session.Evidence). All devices
+// could be shown the same, so that the log tells nothing of this one. t.mu must be held.
+func (t *task) tell(err error) {
+	name := outcomeOf(err)
+	if name != "contradiction" && name != "bad_model" {
+		return
+	}
+	if text := err.Error(); text != t.told {
+		t.told = text
+	} else {
+		return
+	}
+	about := []any{"recipe", t.id.String(), "outcome", name, "error", err}
+	if lie := new(session.ContradictionError); errors.As(err, &lie) {
+		about = append(about, "first", fmt.Sprintf("%x", lie.Evidence.First.Append(nil)), "second", fmt.Sprintf("%x", lie.Evidence.Second.Append(nil)))
+	}
+	t.log.Error("what was fetched of a training is not what was announced", about...)
 }
