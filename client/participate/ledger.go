@@ -165,6 +165,7 @@ type Ledger struct {
 	log  *disk.Log
 
 	mu       sync.Mutex // held over the append, so that checking, charging and writing are one step
+	id       recipe.ID  // its own
 	entries  map[recipe.ID]*Entry
 	draws    map[drawKey]draw
 	drawsAre digest   // of their file; zero is none
@@ -237,6 +238,10 @@ func (l *Ledger) Close() error {
 	}
 	return l.log.Close()
 }
+
+// ID is the ledger's own, 32 bytes drawn when it was made: another ledger in its place has
+// another. It is of zeros in memory.
+func (l *Ledger) ID() [32]byte { return l.id }
 
 // Budget is what it was opened with.
 func (l *Ledger) Budget() LedgerOptions { return l.o }
@@ -494,6 +499,7 @@ func (l *Ledger) read(payload []byte) error {
 
 func (l *Ledger) apply(r record) error {
 	if r.kind == kindBegun {
+		l.id = r.recipe
 		return nil
 	}
 	e, ok := l.entries[r.recipe]

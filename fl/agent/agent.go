@@ -5,11 +5,13 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -71,7 +73,7 @@ type Options struct {
 const (
 	// MaxTasks bounds [Options.Tasks].
 	MaxTasks = 64
-	// bornFile holds when the ledger was made, so that a new one is known.
+	// bornFile holds when the ledger was made, and which one, so that a new one is known.
 	bornFile = "born"
 	// fresh is for how long an announcement is not asked for again.
 	fresh = time.Second
@@ -172,7 +174,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 		return err
 	}
 	a.files = fsys
-	if a.born, err = bornAt(fsys, time.Now()); err != nil {
+	if a.born, err = bornAt(fsys, a.account.Ledger().ID(), time.Now()); err != nil {
 		return err
 	}
 	for _, in := range a.o.Tasks {
@@ -202,17 +204,18 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// bornAt is when the ledger of a home was made: now, where nothing says so yet.
-func bornAt(fsys disk.FS, now time.Time) (time.Time, error) {
-	b, err := disk.ReadFile(fsys, bornFile, 64)
-	if errors.Is(err, fs.ErrNotExist) {
-		now = now.UTC().Truncate(time.Second)
-		return now, disk.WriteFile(fsys, bornFile, []byte(now.Format(time.RFC3339)))
-	}
-	if err != nil {
+// bornAt is when the ledger of a home was first met: now, where the file is about another
+// ledger, which was here before, or about none.
+func bornAt(fsys disk.FS, ledger [32]byte, now time.Time) (time.Time, error) {
+	b, err := disk.ReadFile(fsys, bornFile, 1<<10)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return time.Time{}, err
 	}
-	return time.Parse(time.RFC3339, string(b))
+	if at, of, ok := strings.Cut(string(b), " "); ok && of == hex.EncodeToString(ledger[:]) {
+		return time.Parse(time.RFC3339, at)
+	}
+	now = now.UTC().Truncate(time.Second)
+	return now, disk.WriteFile(fsys, bornFile, fmt.Appendf(nil, "%s %x", now.Format(time.RFC3339), ledger))
 }
 
 // seenFile is where the newest announcement of a recipe is that was seen, so that a

@@ -540,6 +540,31 @@ func TestPolicy(t *testing.T) {
 		}
 		w.stop()
 
+		// A ledger that was removed knows nothing of what was paid, whatever lies beside it.
+		home := w.options.Home.Dir
+		for _, name := range []string{participate.LedgerFile, participate.MarkFile} {
+			if err := os.Remove(filepath.Join(home, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.start()
+		if err := give(); rule(err) != "trusted" {
+			t.Errorf("with another ledger: %v", err)
+		}
+		time.Sleep(61 * minute)
+		if err := give(); err != nil {
+			t.Errorf("an hour later: %v", err)
+		}
+		w.stop()
+		if err := os.WriteFile(filepath.Join(home, bornFile), []byte("2000-01-01T00:00:00Z"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w.start() // a file that says nothing of the ledger says nothing
+		if err := give(); rule(err) != "trusted" {
+			t.Errorf("with a time of no ledger: %v", err)
+		}
+		w.stop()
+
 		trains := newWorld(t, "", true)
 		trains.options.Tasks[0].Policy.Controllers = []signed.PublicKey{signed.Generate().Public()}
 		trains.start()
