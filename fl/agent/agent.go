@@ -326,7 +326,8 @@ func (a *Agent) contribute(ctx context.Context, id recipe.ID, c *Contribution) e
 	if err != nil {
 		return err
 	}
-	if err := a.allowed(t, c, at); err != nil {
+	undo, err := a.allowed(t, c, at)
+	if err != nil {
 		return err
 	}
 	decision, err := t.person.DecideAt(ctx, client.Reals(vector), at)
@@ -337,11 +338,9 @@ func (a *Agent) contribute(ctx context.Context, id recipe.ID, c *Contribution) e
 		}
 	}
 	if err != nil {
+		undo()
 		return err
 	}
-	a.mu.Lock()
-	a.last = at
-	a.mu.Unlock()
 	clear(t.seen) // of rounds that are over
 	t.seen[c.Round] = digest
 	a.flying.Add(1)
@@ -352,12 +351,25 @@ func (a *Agent) contribute(ctx context.Context, id recipe.ID, c *Contribution) e
 	return nil
 }
 
-// allowed holds a contribution against the policy. How many are on their way limits nothing
-// and is told to nobody: that would tell coins. There is one a round of each task.
-func (a *Agent) allowed(t *task, c *Contribution, now time.Time) error {
+// allowed holds a contribution against the policy, and has it count as the last one from
+// now on, so that none to another recipe is let in beside it; undo takes that back. How many
+// are on their way limits nothing and is told to nobody: that would tell coins. There is one
+// a round of each task.
+func (a *Agent) allowed(t *task, c *Contribution, now time.Time) (undo func(), err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return t.Policy.takes(c.Data, len(c.Updates), a.born, a.last, now)
+	if err := t.Policy.takes(c.Data, len(c.Updates), a.born, a.last, now); err != nil {
+		return nil, err
+	}
+	before := a.last
+	a.last = now
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.last.Equal(now) {
+			a.last = before
+		}
+	}, nil
 }
 
 // send carries a decision out. Its outcome is told by no count and no log line: they would

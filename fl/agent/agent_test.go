@@ -45,6 +45,8 @@ type world struct {
 	before  *session.Announcement // of the round before, where a test keeps it
 	asked   []string              // of files
 	hold    chan struct{}         // holds uploads back until it is closed; nil: none
+	fail    error                 // of every request
+	keys    bool                  // hold holds back every request
 	dir     string
 	options Options
 	agent   *Agent
@@ -52,8 +54,11 @@ type world struct {
 
 // Do answers devices, once they are let.
 func (w *world) Do(r *http.Request) (*http.Response, error) {
-	if w.hold != nil && r.Method == http.MethodPost {
+	if w.hold != nil && (r.Method == http.MethodPost || w.keys) {
 		<-w.hold
+	}
+	if w.fail != nil {
+		return nil, w.fail
 	}
 	return w.servers.Do(r)
 }
@@ -581,6 +586,43 @@ func TestPolicy(t *testing.T) {
 			t.Errorf("%+v, %v", s, err)
 		}
 		trains.stop()
+	})
+}
+
+// TestEveryOverTasks: contributions to two recipes at once are no closer to each other than
+// the policy says; one that fails does not count.
+func TestEveryOverTasks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, other := newWorld(t, "", false), newWorld(t, "1/2", false)
+		w.options.Tasks = append(w.options.Tasks, other.options.Tasks...)
+		for i := range w.options.Tasks {
+			w.options.Tasks[i].Policy.Every = 5 * minute
+		}
+		w.start()
+		defer func() { w.stop() }()
+		give := func(x *world, round uint64) error {
+			return w.agent.give(t.Context(), x.checked.ID(), &Contribution{Round: round, Updates: [][]float32{some}})
+		}
+		w.fail = errors.New("nobody is there")
+		if err := give(w, w.round()); !errors.Is(err, w.fail) {
+			t.Errorf("without keys: %v", err)
+		}
+		if err := give(other, other.round()); err != nil {
+			t.Errorf("after one that failed: %v", err)
+		}
+		w.fail = nil
+		time.Sleep(6 * minute)
+		w.hold, w.keys = make(chan struct{}), true
+		first := make(chan error)
+		go func() { first <- give(w, w.round()) }()
+		synctest.Wait() // it asks for keys
+		if p := new(PolicyError); !errors.As(give(other, other.round()), &p) || p.Rule != "every" {
+			t.Errorf("beside another: %v", p)
+		}
+		close(w.hold)
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
 	})
 }
 
