@@ -215,3 +215,14 @@ func (l *Ledger) take(k drawKey, now time.Time) (bool, error) {
 	err := l.setDraw(k, draw{slot: noSlot, end: d.end}, now)
 	return err == nil && d.slot != noSlot, err
 }
+
+// again writes a draw down as it is.
+func (l *Ledger) again(k drawKey, now time.Time) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d, ok := l.draws[k]
+	if !ok {
+		return nil
+	}
+	return l.setDraw(k, d, now)
+}

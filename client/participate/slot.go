@@ -100,6 +100,22 @@ func (d *Decision) keep() error {
 	return d.prepare(d.at)
 }
 
+// Pass does in a slot that is not the decision's what [Decision.Send] does on this device in
+// the one that is: it fetches keys that have expired, and writes down again what was drawn,
+// so that neither a time on the disk nor the number of changes in the mark tells in which slot
+// the device took part. Nothing is taken, tossed or sent. A crash in the midst of it costs the
+// slot, as one in Send does. It fails as [client.Client.Refresh], and with [ErrLedger].
+func (d *Decision) Pass(ctx context.Context, now time.Time) error {
+	a := d.appointment
+	if a == nil {
+		return nil
+	}
+	if err := d.plan.answers.Refresh(ctx); err != nil {
+		return err
+	}
+	return a.ledger.again(a.key, now)
+}
+
 // span is the time of a run of units.
 func (p *Plan) span(first dap.Time, units uint64) (from, to time.Time, err error) {
 	if from, err = p.recipe.TimePrecision.Begin(first); err == nil {

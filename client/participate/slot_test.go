@@ -194,6 +194,71 @@ func TestDonationResume(t *testing.T) {
 	}
 }
 
+// TestPass: in another slot the disk is changed as often as by taking the slot, the slot is
+// there afterwards, and once it was taken no older file of draws gives it back.
+func TestPass(t *testing.T) {
+	s := newServers(t)
+	p := s.plan(donations())
+	mem := disktest.NewMem(1)
+	open := func() (*Ledger, error) { return OpenLedger(mem, LedgerOptions{MaxEpsilon: 100, MaxDelta: 1}) }
+	l, err := open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	decision, err := (&Device{Ledger: l, coin: fixed(2)}).Decide(t.Context(), p, one(1), now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	drawn, err := disk.ReadFile(mem, DrawsFile, 1<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serial, length := l.mark.serial, len(drawn)
+	for range 3 {
+		writes := mem.Writes()
+		if err := decision.Pass(t.Context(), now); err != nil || decision.sent {
+			t.Fatal(err)
+		}
+		if serial++; l.mark.serial != serial || mem.Writes() == writes {
+			t.Errorf("change %d of the mark, want %d", l.mark.serial, serial)
+		}
+	}
+	writes := mem.Writes()
+	if err := decision.Pass(t.Context(), now); err != nil {
+		t.Fatal(err)
+	}
+	passed := mem.Writes() - writes
+	last, err := disk.ReadFile(mem, DrawsFile, 1<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writes = mem.Writes()
+	if unit, err := decision.take(); unit == nil || err != nil {
+		t.Errorf("the slot is gone: %v", err)
+	}
+	if taken := mem.Writes() - writes; taken != passed || l.mark.serial != serial+2 {
+		t.Errorf("%d calls to take a slot, %d in another; change %d of the mark, want %d", taken, passed, l.mark.serial, serial+2)
+	}
+	if err := decision.Pass(t.Context(), now); err != nil {
+		t.Error(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	none, err := disk.ReadFile(mem, DrawsFile, 1<<10)
+	if err != nil || len(none) != length {
+		t.Errorf("%d bytes, before %d; %v", len(none), length, err)
+	}
+	for name, old := range map[string][]byte{"as it was drawn": drawn, "as it was before it was taken": last} {
+		if err := disk.WriteFile(mem, DrawsFile, old); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := open(); !errors.Is(err, ErrLedger) {
+			t.Errorf("the file %s: %v", name, err)
+		}
+	}
+}
+
 // What the disk tells of a slot that is taken, and of none, is the same.
 func TestDrawsTellNothing(t *testing.T) {
 	s := newServers(t)

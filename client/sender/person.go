@@ -172,15 +172,30 @@ func (p *Person) DecideAt(ctx context.Context, v client.Value, at time.Time) (*p
 	return p.device.Decide(ctx, p.plan, v, at)
 }
 
+// DecideNext decides the round after the one that runs, where devices wait for slots of all of
+// a round and d, of [Person.DecideAt] at the same time, is of one that runs: so a device can
+// take part in each round, and not in every second. Elsewhere, and where that was decided, it
+// does nothing. It fails as participate.Device.Decide does.
+func (p *Person) DecideNext(ctx context.Context, v client.Value, d *participate.Decision, at time.Time) error {
+	if begin, _ := d.Round(); !p.donates || at.Before(begin) {
+		return nil
+	}
+	_, err := p.device.Decide(ctx, p.plan, v, at)
+	if errors.Is(err, participate.ErrDecided) {
+		return nil
+	}
+	return err
+}
+
 // Quote is what one more round of the recipe would cost; nothing is charged.
 func (p *Person) Quote() (participate.Quote, error) { return p.device.Quote(p.plan) }
 
-// SendDue sends a decision if its slot is now. Due says whether it is, and the error what
-// sending said.
+// SendDue sends a decision if its slot is now, and else does what leaves the same on the disk
+// ([participate.Decision.Pass]). Due says whether it is, and the error what either said.
 func (p *Person) SendDue(ctx context.Context, d *participate.Decision) (due bool, sent error) {
 	from, to, ok := d.Slot()
 	if now := time.Now(); !ok || now.Before(from) || !now.Before(to) {
-		return false, nil
+		return false, d.Pass(ctx, now)
 	}
 	return true, d.Send(ctx)
 }

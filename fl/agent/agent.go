@@ -330,7 +330,8 @@ func (a *Agent) contribute(ctx context.Context, id recipe.ID, c *Contribution) e
 	if err != nil {
 		return err
 	}
-	decision, err := t.person.DecideAt(ctx, client.Reals(vector), at)
+	value := client.Reals(vector)
+	decision, err := t.person.DecideAt(ctx, value, at)
 	if errors.Is(err, participate.ErrDecided) {
 		err = ErrContributed
 		if q, quoted := t.person.Quote(); quoted == nil && q.Over {
@@ -343,10 +344,13 @@ func (a *Agent) contribute(ctx context.Context, id recipe.ID, c *Contribution) e
 	}
 	clear(t.seen) // of rounds that are over
 	t.seen[c.Round] = digest
+	if err := t.person.DecideNext(ctx, value, decision, at); err != nil {
+		t.log.Warn("the next round is not drawn for yet", "recipe", t.recipe.Name, "error", err)
+	}
 	a.flying.Add(1)
 	go func() {
 		defer a.flying.Done()
-		a.send(t, decision)
+		a.send(t, decision, at)
 	}()
 	return nil
 }
@@ -372,14 +376,18 @@ func (a *Agent) allowed(t *task, c *Contribution, now time.Time) (undo func(), e
 	}, nil
 }
 
-// send carries a decision out. Its outcome is told by no count and no log line: they would
-// tell the coin.
-func (a *Agent) send(t *task, d *participate.Decision) {
-	if _, waits := t.recipe.Slotted(); waits {
-		t.person.SendDue(a.ending, d)
+// send carries out a decision about an update that was given at a time. Its outcome is told
+// by no count and no log line: they would tell the coin.
+func (a *Agent) send(t *task, d *participate.Decision, at time.Time) {
+	if _, waits := t.recipe.Slotted(); !waits {
+		d.Send(a.ending)
 		return
 	}
-	d.Send(a.ending)
+	if from, _, ok := d.Slot(); ok && at.Before(from) { // it may have come meanwhile
+		d.Pass(a.ending, at)
+		return
+	}
+	t.person.SendDue(a.ending, d)
 }
 
 // Tasks are the recipes, in the order of the options.

@@ -76,7 +76,7 @@ func (w *world) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // newWorld has a recipe of 20 rounds in which devices report by a coin of the rate, or
-// always; trains says that it is of a training.
+// always, or check in as recipe.ParseCheckIn has it; trains says that it is of a training.
 func newWorld(t *testing.T, rate string, trains bool) *world {
 	t.Helper()
 	w := &world{t: t, servers: clienttest.New(t), key: signed.Generate(), files: map[string][]byte{}, dir: t.TempDir()}
@@ -87,10 +87,15 @@ func newWorld(t *testing.T, rate string, trains bool) *world {
 	o := account.Options{Name: "Training", Query: q, Leader: "https://leader.example/", Helper: "https://helper.example/", TimePrecision: 60, MinBatch: 20,
 		Rounds: 20, Noise: recipe.EachDraws(recipe.Rational{Num: 1 << 30, Den: 1}), Delta: recipe.Decimal{Coefficient: 1, Scale: 5},
 		Rate: &recipe.Rate{Devices: 1000, Units: 1}}
-	if rate != "" {
-		if o.Participation, err = recipe.ParseBernoulli(rate); err != nil {
-			t.Fatal(err)
+	if strings.Contains(rate, ":") {
+		if o.Participation, err = recipe.ParseCheckIn(rate); err == nil {
+			o.RoundUnits, o.Rate = o.Participation.Units(), &recipe.Rate{Devices: 40000, Units: o.Participation.Units()}
 		}
+	} else if rate != "" {
+		o.Participation, err = recipe.ParseBernoulli(rate)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 	terms := session.Terms{Layout: []session.Tensor{{Name: "w", Shape: []uint32{dimension}}}, Algorithm: session.FedSGD, LocalSteps: 1,
 		Clipping: session.Clipping{Norm: 0.5}, Rounds: 20}

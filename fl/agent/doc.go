@@ -23,7 +23,8 @@
 // was not sent before is lost, and not sent twice.
 //
 // Where devices wait for a slot of a round ([recipe.Recipe.Slotted]) a process contributes
-// in each slot, and the agent uses the one of the slot that it drew.
+// in each slot, and the agent uses the one of the slot that it drew. In every other slot it
+// changes its disk as if it were that one. The slot of each round is drawn in the one before.
 //
 // # Whose data
 //
