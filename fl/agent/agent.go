@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math/big"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"github.com/starling-agg/starling/client/participate"
 	"github.com/starling-agg/starling/client/sender"
 	"github.com/starling-agg/starling/client/training"
+	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/fl/session"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/recipe"
@@ -135,12 +137,37 @@ type task struct {
 
 	mu   sync.Mutex // one contribution at a time
 	seen map[uint64][sha256.Size]byte
+	wake wake
 	// Of what was fetched last; guarded by mu.
 	newest  *session.Announcement
 	asked   time.Time
 	trouble error
 	told    string // of what was logged last
 	model   *session.Model
+}
+
+// A wake is the slot of a round in which the device decides, where it draws from those that
+// begin next.
+type wake struct{ round, slot uint64 }
+
+// awake says whether a device decides by now. In sliding windows the guarantee counts on
+// devices that decide evenly over a round, so that each slot is in enough windows; processes
+// are there from the first slot on. When a device wakes is no secret. In the round in which
+// the agent began it does at once. t.mu must be held.
+func (t *task) awake(unit dap.Time) (bool, error) {
+	slots, _ := t.recipe.Slotted()
+	if slots.Window == 0 {
+		return true, nil
+	}
+	round := t.recipe.Round(unit)
+	if t.wake.round != round {
+		n, err := rand.Int(rand.Reader, big.NewInt(int64(slots.Count)))
+		if err != nil {
+			return false, err
+		}
+		t.wake = wake{round, n.Uint64()}
+	}
+	return (uint64(unit)-round*t.recipe.RoundUnits())/uint64(slots.Length) >= t.wake.slot, nil
 }
 
 // Open opens an agent's home and holds each recipe against its policy; a recipe that is
@@ -183,6 +210,11 @@ func (a *Agent) open(ctx context.Context) (err error) {
 		if a.tasks[t.id] != nil {
 			return fmt.Errorf("agent: two tasks of the recipe %v", t.id)
 		}
+		unit, err := t.recipe.TimePrecision.At(time.Now())
+		if err != nil {
+			return err
+		}
+		t.wake.round = t.recipe.Round(unit)
 		t.refused = in.Policy.allows(t.recipe)
 		if t.refused == nil {
 			t.person, t.refused = a.account.Answer(ctx, in.Sender)
@@ -328,6 +360,13 @@ func (a *Agent) contribute(ctx context.Context, id recipe.ID, c *Contribution) e
 	}
 	undo, err := a.allowed(t, c, at)
 	if err != nil {
+		return err
+	}
+	if awake, err := t.awake(unit); err != nil || !awake {
+		if err == nil {
+			clear(t.seen)
+			t.seen[c.Round] = digest
+		}
 		return err
 	}
 	value := client.Reals(vector)

@@ -3,6 +3,7 @@ package agent
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,6 +34,7 @@ func TestEachRoundOfSlots(t *testing.T) {
 				}
 				sent := make(map[int]uint64)
 				for round := range rounds {
+					began := w.paid()
 					for slot := range slots {
 						before := w.servers.Counts().Reports
 						var draws, mark string
@@ -43,7 +45,8 @@ func TestEachRoundOfSlots(t *testing.T) {
 							t.Fatalf("round %d, slot %d: %d %s", round, slot, code, name)
 						}
 						synctest.Wait()
-						if file(participate.DrawsFile) == draws || file(participate.MarkFile) == mark {
+						asleep := w.paid() == began && strings.HasPrefix(kind, "sliding") // which is no secret
+						if !asleep && file(participate.DrawsFile) == draws || !asleep && file(participate.MarkFile) == mark {
 							t.Errorf("round %d, slot %d: nothing is written, which tells that it is not the slot", round, slot)
 						}
 						if n := len(file(participate.MarkFile)); mark != "" && n != len(mark) {
@@ -100,5 +103,41 @@ func TestLateForItsSlot(t *testing.T) {
 			return
 		}
 		t.Error("no slot was drawn")
+	})
+}
+
+// TestWakesEvenly: in sliding windows the guarantee counts on devices that decide evenly over
+// a round, so that enough others have each slot in their windows. A process that contributes
+// in each slot is not taken to wake in the first of each round. That 15 rounds are all begun
+// there has probability 10^-9.
+func TestWakesEvenly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "sliding:1/2:4:2:1", false)
+		time.Sleep(2 * minute) // to the middle of a round
+		w.options.Home.Limits.MaxEpsilon = 1e6
+		w.start()
+		defer func() { w.stop() }()
+		var begun [4]int
+		for i := range 15 {
+			for slot := range 4 {
+				before := w.paid()
+				if code, name := w.contribute(w.round(), "", some); code != 200 {
+					t.Fatalf("%d %s", code, name)
+				}
+				synctest.Wait()
+				at := (slot + 2) % 4
+				begun[at] += int(w.paid() - before)
+				if i == 0 && slot == 0 && w.paid() != 1 {
+					t.Error("one that begins within a round waits for the next")
+				}
+				time.Sleep(minute)
+			}
+		}
+		if n := begun[0] + begun[1] + begun[2] + begun[3]; n < 15 || n > 16 {
+			t.Errorf("%d rounds are paid for, of 15 and a half", n)
+		}
+		if begun[0] == 15 {
+			t.Errorf("rounds begun in slots: %v", begun)
+		}
 	})
 }
