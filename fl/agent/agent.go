@@ -22,6 +22,7 @@ import (
 	"github.com/starling-agg/starling/client/training"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/fl/session"
+	"github.com/starling-agg/starling/internal/body"
 	"github.com/starling-agg/starling/internal/disk"
 	"github.com/starling-agg/starling/recipe"
 )
@@ -116,6 +117,7 @@ type Agent struct {
 	key     [32]byte // by which updates are told apart, of this life
 	tasks   map[recipe.ID]*task
 	order   []recipe.ID
+	bodies  *body.Budget
 	flying  sync.WaitGroup
 	ending  context.Context
 	end     context.CancelFunc
@@ -204,6 +206,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 	if a.born, err = bornAt(fsys, a.account.Ledger().ID(), time.Now()); err != nil {
 		return err
 	}
+	longest := int64(0)
 	for _, in := range a.o.Tasks {
 		c := in.Sender.Client.Checked
 		t := &task{Task: in, files: fsys, log: a.o.Log, id: c.ID(), recipe: c.Recipe(), seen: make(map[uint64][sha256.Size]byte)}
@@ -232,7 +235,9 @@ func (a *Agent) open(ctx context.Context) (err error) {
 			a.o.Log.Warn("a recipe is not answered", "recipe", t.recipe.Name, "error", t.refused)
 		}
 		a.tasks[t.id], a.order = t, append(a.order, t.id)
+		longest = max(longest, t.longest())
 	}
+	a.bodies = body.NewBudget(max(leastBodies, 2*longest))
 	return nil
 }
 

@@ -4,18 +4,26 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/starling-agg/starling/fl/session"
+	"github.com/starling-agg/starling/internal/body"
 	"github.com/starling-agg/starling/recipe"
 )
 
-// maxQuery bounds the query of a request, in bytes.
-const maxQuery = 1 << 10
+const (
+	// maxQuery bounds the query of a request, in bytes.
+	maxQuery = 1 << 10
+	// bodyTime is how long the body of one may take.
+	bodyTime = time.Minute
+	// leastBodies are the bytes of bodies that are held at a time, of any agent: so many, or
+	// the two longest ones.
+	leastBodies = 64 << 20
+)
 
 // An answered is the body of an error. JSON keys are only added to.
 type answered struct {
@@ -189,12 +197,16 @@ func (a *Agent) postContribution(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	limit := int64(persons) * 4 * int64(t.entries(nil)) // a session's updates are no longer
-	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
-	if errors.As(err, new(*http.MaxBytesError)) {
+	b, release, err := a.bodies.Read(w, r, limit, bodyTime)
+	defer release()
+	switch {
+	case errors.Is(err, body.ErrLarge):
 		refuse(w, &VectorError{0, fmt.Sprintf("is longer than the %d numbers of a person", t.entries(nil))})
 		return
-	}
-	if err != nil {
+	case errors.Is(err, body.ErrFull):
+		refuse(w, err)
+		return
+	case err != nil:
 		malformed(w, "the body: "+err.Error())
 		return
 	}

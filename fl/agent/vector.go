@@ -9,6 +9,7 @@ import (
 
 	"github.com/starling-agg/starling/client/training"
 	"github.com/starling-agg/starling/fl/session"
+	"github.com/starling-agg/starling/internal/buffer"
 	"github.com/starling-agg/starling/internal/disk"
 )
 
@@ -32,6 +33,12 @@ func (t *task) entries(s *session.Session) int {
 		return int(p.Entries)
 	}
 	return int(q.Dimension)
+}
+
+// longest is the memory that the longest body of a contribution takes.
+func (t *task) longest() int64 {
+	n := 4 * t.Policy.persons() * t.entries(nil)
+	return int64(max(n, buffer.Size(n)))
 }
 
 // vector makes what is reported of a contribution: of several persons' updates the sum,
