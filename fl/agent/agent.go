@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/starling-agg/starling/client"
@@ -136,6 +137,8 @@ type task struct {
 	follower *training.Follower // nil: no training
 	person   *sender.Person     // nil where it is refused
 	refused  error
+
+	shown atomic.Pointer[named] // nil: none
 
 	mu   sync.Mutex // one contribution at a time
 	seen map[uint64][sha256.Size]byte

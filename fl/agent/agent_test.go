@@ -47,6 +47,7 @@ type world struct {
 	before  *session.Announcement // of the round before, where a test keeps it
 	asked   []string              // of files
 	hold    chan struct{}         // holds uploads back until it is closed; nil: none
+	slow    chan struct{}         // holds files of the training back until it is closed; nil: none
 	fail    error                 // of every request
 	keys    bool                  // hold holds back every request
 	dir     string
@@ -68,6 +69,13 @@ func (w *world) Do(r *http.Request) (*http.Response, error) {
 // RoundTrip answers requests for a training's files.
 func (w *world) RoundTrip(r *http.Request) (*http.Response, error) {
 	w.asked = append(w.asked, r.Method+" "+r.URL.Path)
+	if w.slow != nil {
+		select {
+		case <-w.slow:
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+	}
 	rec := httptest.NewRecorder()
 	if b, ok := w.files[strings.TrimPrefix(r.URL.Path, "/")]; ok {
 		rec.Write(b)
@@ -466,6 +474,43 @@ func TestModels(t *testing.T) {
 		if code, name := w.contribute(w.round(), "", some); code != 502 || name != "contradiction" {
 			t.Errorf("a lie: %d %s", code, name)
 		}
+	})
+}
+
+// TestSlowTraining: while the relay of one training does not answer, models of another are
+// handed out, and its updates taken.
+func TestSlowTraining(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow, w := newWorld(t, "", true), newWorld(t, "1/2", true)
+		w.options.Tasks = append(slow.options.Tasks, w.options.Tasks...)
+		w.start()
+		defer func() { w.stop() }()
+		model := w.announce(0.5, 1, 2, 3)
+		if s, err := w.agent.TaskStatus(t.Context(), w.checked.ID()); err != nil || s.Model == nil {
+			t.Fatalf("%+v, %v", s, err)
+		}
+		slow.slow = make(chan struct{})
+		held := make(chan struct{})
+		go func() {
+			defer close(held)
+			w.ask("GET", "/v1/tasks/"+slow.checked.ID().String(), nil)
+		}()
+		synctest.Wait()
+		begun := time.Now()
+		if rec := w.ask("GET", "/v1/models/"+model.String(), nil); rec.Code != 200 {
+			t.Errorf("a model: %d", rec.Code)
+		}
+		if code, name := w.contribute(w.round(), "", some); code != 200 {
+			t.Errorf("an update: %d %s", code, name)
+		}
+		if rec := w.ask("GET", "/v1/ledger", nil); rec.Code != 200 {
+			t.Errorf("the ledger: %d", rec.Code)
+		}
+		if d := time.Since(begun); d > 0 {
+			t.Errorf("after %v", d)
+		}
+		close(slow.slow)
+		<-held
 	})
 }
 

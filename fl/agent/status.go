@@ -125,18 +125,20 @@ func (t *task) training(ctx context.Context, s *TaskStatus) error {
 }
 
 // Model is the one that a task's updates are made on, by its hash: [ErrNoModel] for any
-// other.
+// other. It waits for nobody: another task's relay may be slow.
 func (a *Agent) Model(h session.Hash) (*session.Model, error) {
 	for _, id := range a.order {
-		t := a.tasks[id]
-		t.mu.Lock()
-		m, newest := t.model, t.newest
-		t.mu.Unlock()
-		if m != nil && newest != nil && newest.Model == h && newest.Round == m.Round {
-			return m, nil
+		if s := a.tasks[id].shown.Load(); s != nil && s.name == h {
+			return s.model, nil
 		}
 	}
 	return nil, ErrNoModel
+}
+
+// A named model is the newest one of a task.
+type named struct {
+	name  session.Hash
+	model *session.Model
 }
 
 // A LedgerStatus is what was spent of the agent's budget over all recipes.

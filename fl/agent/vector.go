@@ -140,6 +140,7 @@ func (t *task) current(ctx context.Context, round uint64) (*session.Model, *sess
 			t.tell(err)
 			return nil, nil, err
 		}
+		t.shown.Store(&named{t.newest.Model, t.model})
 	}
 	return t.model, s, nil
 }
@@ -161,6 +162,9 @@ func (t *task) look(ctx context.Context) (*session.Announcement, error) {
 	}
 	if err == nil {
 		t.newest = a
+	}
+	if s := t.shown.Load(); s != nil && t.newest != nil && s.name != t.newest.Model {
+		t.shown.Store(nil) // an update on it counts for nothing
 	}
 	t.trouble = err
 	t.tell(err)
