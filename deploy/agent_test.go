@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -165,6 +167,31 @@ func TestAgentAtItsSocket(t *testing.T) {
 	}
 	if info, err := os.Stat(string(a.Socket)); err != nil || info.Mode().Perm()&0o022 != 0 { // who may write may connect
 		t.Errorf("the socket: %v, %v", info.Mode(), err)
+	}
+	client.CloseIdleConnections()
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	// While it is down a process meets nobody, and not a listener that takes its update for
+	// nothing; afterwards the round is paid for as it was.
+	req, err := http.NewRequestWithContext(t.Context(), "POST", at, bytes.NewReader(session.AppendFloats(nil, []float32{1, 2, 3, 4})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp, err := client.Do(req); err == nil {
+		resp.Body.Close()
+		t.Error("an agent that is down answers")
+	} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("an agent that is down: %v", err)
+	}
+	stop, ready = run()
+	<-ready
+	var again agent.LedgerStatus
+	if code := ask("GET", "http://agent/v1/ledger", nil, &again); code != 200 || again.Epsilon != l.Epsilon {
+		t.Errorf("%d %+v, before %+v", code, again, l)
+	}
+	if code := ask("POST", at, session.AppendFloats(nil, []float32{1, 2, 3, 4}), &said); code != 409 || said["error"] != "already_contributed" {
+		t.Errorf("%d %v", code, said)
 	}
 	client.CloseIdleConnections()
 	if err := stop(); err != nil {

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,7 +23,6 @@ import (
 	"github.com/starling-agg/starling/client/sender"
 	"github.com/starling-agg/starling/client/training"
 	"github.com/starling-agg/starling/fl/session"
-	"github.com/starling-agg/starling/internal/body"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/signed"
@@ -717,47 +715,6 @@ func TestLedger(t *testing.T) {
 			t.Errorf("%s, %v", rec.Body, err)
 		}
 	})
-}
-
-// TestBodies: processes that send without end hold so much memory and no more, and get it
-// back; what was refused for it costs nothing.
-func TestBodies(t *testing.T) {
-	w := newWorld(t, "", false)
-	w.start()
-	defer func() { w.stop() }()
-	if n := w.agent.bodies.Free(); n < 4*dimension || n > 1<<30 {
-		t.Errorf("%d bytes for bodies", n)
-	}
-	w.agent.bodies = body.NewBudget(1 << 10)
-	at := fmt.Sprintf("/v1/contributions?task=%v&round=%d", w.checked.ID(), w.round())
-	var ends []*io.PipeWriter
-	var crew sync.WaitGroup
-	for w.agent.bodies.Free() >= 4*dimension {
-		r, end := io.Pipe()
-		ends = append(ends, end)
-		crew.Go(func() {
-			w.agent.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "POST", at, r))
-		})
-		if _, err := end.Write([]byte{1}); err != nil {
-			t.Fatal(err)
-		}
-		if len(ends) > 1<<10 {
-			t.Fatal("no end")
-		}
-	}
-	if code, name := w.contribute(w.round(), "", some); code != 503 || name != "unavailable" || w.paid() != 0 {
-		t.Errorf("beside others: %d %s, %d paid", code, name, w.paid())
-	}
-	for _, end := range ends {
-		end.CloseWithError(io.ErrUnexpectedEOF)
-	}
-	crew.Wait()
-	if n := w.agent.bodies.Free(); n != 1<<10 {
-		t.Errorf("%d bytes are free afterwards", n)
-	}
-	if code, name := w.contribute(w.round(), "", some); code != 200 {
-		t.Errorf("afterwards: %d %s", code, name)
-	}
 }
 
 // TestNoRounds: after as many rounds as the recipe's guarantee covers it is said that there
