@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -311,7 +312,11 @@ func (a *Agent) work(ctx context.Context, log *slog.Logger, ready func(), runnin
 	}
 	running.Store(x)
 	ready()
-	<-ctx.Done()
+	select {
+	case <-ctx.Done():
+		err = nil
+	case err = <-x.Failed():
+	}
 	running.Store(nil)
-	return x.Close()
+	return errors.Join(err, x.Close())
 }

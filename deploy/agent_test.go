@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/client/clienttest"
+	"github.com/starling-agg/starling/client/participate"
 	"github.com/starling-agg/starling/fl/agent"
 	"github.com/starling-agg/starling/fl/session"
 	"github.com/starling-agg/starling/internal/service"
@@ -247,5 +248,49 @@ func TestAgentConfiguration(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
+	}
+}
+
+// TestAgentEnds: an agent whose ledger cannot be written any more ends, and says why.
+func TestAgentEnds(t *testing.T) {
+	path, id, servers := anAgent(t)
+	a, err := LoadAgent(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	ended, ready := make(chan error, 1), make(chan struct{})
+	go func() {
+		ended <- service.Run(ctx, 0, func() { close(ready) }, a.Parts(service.NewLogger(new(bytes.Buffer), 99), Listeners{})...)
+	}()
+	<-ready
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", string(a.Socket))
+	}}}
+	defer client.CloseIdleConnections()
+	resp, err := client.Get("http://agent/v1/tasks/" + id.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s agent.TaskStatus
+	err = json.NewDecoder(resp.Body).Decode(&s)
+	if resp.Body.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(string(a.Data)); err != nil {
+		t.Fatal(err)
+	}
+	at := fmt.Sprintf("http://agent/v1/contributions?task=%v&round=%d&data=digits", id, s.Round)
+	if resp, err = client.Post(at, "", bytes.NewReader(session.AppendFloats(nil, []float32{1, 2, 3, 4}))); err == nil {
+		if resp.Body.Close(); resp.StatusCode != http.StatusInternalServerError {
+			t.Errorf("answered with %d", resp.StatusCode)
+		}
+	}
+	if err := <-ended; !errors.Is(err, participate.ErrLedger) || ctx.Err() != nil {
+		t.Errorf("it ends with %v", err)
+	}
+	if n := servers.Counts().Reports; n != 0 {
+		t.Errorf("%d reports", n)
 	}
 }

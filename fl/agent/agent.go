@@ -119,6 +119,7 @@ type Agent struct {
 	tasks   map[recipe.ID]*task
 	order   []recipe.ID
 	bodies  *body.Budget
+	failed  chan error // has room for one
 	flying  sync.WaitGroup
 	ending  context.Context
 	end     context.CancelFunc
@@ -188,7 +189,7 @@ func Open(ctx context.Context, o Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{o: o, account: account, tasks: make(map[recipe.ID]*task), counts: make(map[string]uint64)}
+	a := &Agent{o: o, account: account, tasks: make(map[recipe.ID]*task), counts: make(map[string]uint64), failed: make(chan error, 1)}
 	rand.Read(a.key[:])
 	a.ending, a.end = context.WithCancel(context.Background())
 	if err := a.open(ctx); err != nil {
@@ -334,8 +335,18 @@ func (a *Agent) give(ctx context.Context, id recipe.ID, c *Contribution) error {
 	a.mu.Lock()
 	a.counts[outcomeOf(err)]++
 	a.mu.Unlock()
+	if errors.Is(err, participate.ErrLedger) {
+		select {
+		case a.failed <- err:
+		default: // the first is enough
+		}
+	}
 	return err
 }
+
+// Failed has the error by which the ledger came to an end, at most one: nothing is taken any
+// more until the agent is opened again, which says whether the ledger can be trusted.
+func (a *Agent) Failed() <-chan error { return a.failed }
 
 func (a *Agent) contribute(ctx context.Context, id recipe.ID, c *Contribution) error {
 	t := a.tasks[id]

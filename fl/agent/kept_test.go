@@ -90,6 +90,45 @@ func TestPutBack(t *testing.T) {
 	}
 }
 
+// TestLedgerEnds: a ledger that cannot be written any more takes nothing, says so to who
+// contributes, and once to whoever runs the agent.
+func TestLedgerEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "", false)
+		w.start()
+		if code, name := w.contribute(w.round(), "", some); code != 200 {
+			t.Fatalf("%d %s", code, name)
+		}
+		synctest.Wait()
+		select {
+		case err := <-w.agent.Failed():
+			t.Errorf("it has failed: %v", err)
+		default:
+		}
+		time.Sleep(minute)
+		if err := w.agent.account.Ledger().Close(); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if code, name := w.contribute(w.round(), "", some); code != 500 || name != "ledger" {
+				t.Errorf("%d %s", code, name)
+			}
+		}
+		select {
+		case err := <-w.agent.Failed():
+			if !errors.Is(err, participate.ErrLedger) {
+				t.Error(err)
+			}
+		default:
+			t.Error("nobody is told")
+		}
+		if n := w.servers.Counts().Reports; n != 1 || w.paid() != 1 {
+			t.Errorf("%d reports, %d paid", n, w.paid())
+		}
+		w.agent.Close()
+	})
+}
+
 // TestBodies: processes that send without end hold so much memory and no more, and get it
 // back; what was refused for it costs nothing.
 func TestBodies(t *testing.T) {

@@ -469,7 +469,8 @@ func TestMiniBatches(t *testing.T) {
 }
 
 // TestSlots: of a recipe with slots each slot is a batch, announced and collected by itself,
-// one after the other, as devices that drew one come to it.
+// one after the other, as devices that drew one come to it; one with fewer reports than are
+// released about is skipped, by itself.
 func TestSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
@@ -485,6 +486,17 @@ func TestSlots(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.options = func(o *round.Options) { o.Ahead = 3 }
+		first := uint64(0) // of the slots that are collected
+		w.answer = func(b dap.Interval) (*round.Sum, error) {
+			slot := uint64(b.Start) / units
+			if first == 0 {
+				first = slot
+			}
+			if slot == first+1 {
+				return nil, &round.TooFewError{Reports: 19}
+			}
+			return w.sum(slot), nil
+		}
 		c, err := w.open()
 		if err != nil {
 			t.Fatal(err)
@@ -493,10 +505,13 @@ func TestSlots(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := w.check(c)
-		if s.Stepped != rounds {
+		if s.Stepped != rounds-1 || s.Skipped != 1 {
 			t.Errorf("%+v", s)
 		}
 		for i, r := range s.Rounds {
+			if few := i == 1; few != (r.State == "skipped") || few != (r.Reason == "too few reports") || few && r.Reports != 19 {
+				t.Errorf("slot %d: %+v", i, r)
+			}
 			if i > 0 && r.Round != s.Rounds[i-1].Round+1 {
 				t.Errorf("slot %d after %d", r.Round, s.Rounds[i-1].Round)
 			}
