@@ -27,7 +27,7 @@ With an accuracy alone the noise is as wide as it allows; with a loss alone it i
 both, the plan says whether they go together and, if not, how many people, which loss or which accuracy would do (and the
 exit code is 6). The guarantee comes with what is left of it when an assumption fails.
 --population draws the people of a batch from more, each by a secret coin; --dummies hides how many were drawn, as recipes
-with coins want it. --randomizer rr and rappor blur answers on the device; E is then what a report by itself costs, whoever
+with coins want it. --checkin has them come to a secret slot of a round and toss a coin there; N is then of the answers in a slot. --randomizer rr and rappor blur answers on the device; E is then what a report by itself costs, whoever
 reads it. --randomizer gaussian has devices add noise to vectors; E is what the sum costs.
 --correlate has later batches take back noise of earlier ones: one batch is less accurate, and their mean more, for people who
 answer every --separation rounds or less often.
@@ -42,6 +42,7 @@ sums by group the bits and the mean square error of question & answer and of the
 			{"starling recipe plan --query histogram:21 --people 2000 --population 20000 --dummies --within 6% --out ages.starling " +
 				"--name Ages --leader https://leader.example/ --helper https://helper.example/ --relay https://relay.example/ " +
 				"--gateway https://leader.example/gateway", "a secret sample of a hidden size, as a recipe"},
+			{"starling recipe plan --query multihot:4:1 --people 20000 --epsilon 1 --rounds 20 --checkin fixed:1/2:8:1", "random check-ins at eight slots of a round"},
 			{"starling recipe plan --query histogram:21 --people 2000 --epsilon 1 --rounds 6 --correlate 90 --separation 14",
 				"ninety days, whose noise cancels over days; a person answers every fortnight"},
 			{"starling recipe plan --query histogram:21 --people 1000000 --within 1% --randomizer rappor", "without trust in any server"},
@@ -54,6 +55,7 @@ sums by group the bits and the mean square error of question & answer and of the
 			query := flags.String("query", "", "what is computed: `QUERY`")
 			flags.Uint64Var(&g.People, "people", 0, "how many reports a batch is expected to hold: `N`")
 			flags.Uint64Var(&g.Population, "population", 0, "draw them from `N` people, each by a secret coin")
+			checkin := flags.String("checkin", "", "they check in at a secret slot, as for recipe new; how many follows, and they send dummies: `KIND`")
 			flags.BoolVar(&g.HideCount, "dummies", false, "those not drawn send dummy reports, which hide how many were")
 			within := flags.String("within", "", "the error that is wanted, as a `PART` of the largest result")
 			confidence := flags.String("confidence", "95%", "how sure the error is to be kept, for each number: `C`")
@@ -100,6 +102,17 @@ sums by group the bits and the mean square error of question & answer and of the
 					return usageOf("recipe plan", err)
 				}
 				g.Views = viewed.Views
+				var slots recipe.Participation
+				if *checkin != "" {
+					if slots, err = recipe.ParseCheckIn(*checkin); err != nil {
+						return usageOf("recipe plan", fmt.Errorf("--checkin: %w", err))
+					}
+					c := slots.(recipe.CheckIn)
+					g.CheckIn = &c
+					if g.Population != 0 || g.HideCount {
+						return usageOf("recipe plan", errors.New("--checkin says who takes part, and that there are dummies: --population and --dummies go without it"))
+					}
+				}
 				if g.People == 0 {
 					return usageOf("recipe plan", errors.New("--people is missing: how many reports a batch is expected to hold"))
 				}
@@ -133,7 +146,7 @@ sums by group the bits and the mean square error of question & answer and of the
 				case errors.Is(err, plan.ErrGoal):
 					return usageOf("recipe plan", err)
 				case errors.Is(err, release.ErrUnsupported):
-					return failf(exitFailed, "starling recipe plan, without --population or --dummies", "%w", err)
+					return failf(exitFailed, "starling recipe plan, without --population, --dummies or --checkin", "%w", err)
 				case err != nil:
 					return err
 				}
@@ -148,6 +161,7 @@ sums by group the bits and the mean square error of question & answer and of the
 					if *relay != "" {
 						o.Relay = &recipe.Relay{URL: *relay, Gateway: *gateway}
 					}
+					o.Participation = slots
 					if err := when.set(&o); err != nil {
 						return usageOf("recipe plan", err)
 					}

@@ -33,6 +33,10 @@ type Goal struct {
 	// Population is how many people the People of each batch are drawn from, each by a
 	// secret coin; 0 if all answer.
 	Population uint64
+	// CheckIn, if not nil, has people check in, each at a random slot of a round, in place of
+	// Population and HideCount, which follow from it: People are those whose answers a slot
+	// is expected to hold, and Rounds are those of all slots.
+	CheckIn *recipe.CheckIn
 	// HideCount says that those not drawn send dummy reports, so that the number drawn
 	// does not show. For Population only.
 	HideCount bool
@@ -88,6 +92,20 @@ const MaxPeople = 1_000_000_000
 // Validate returns an error that matches ErrGoal if the goal makes no sense.
 func (g *Goal) Validate() error {
 	between := func(x, low, high float64) bool { return x > low && x < high }
+	if g.CheckIn != nil {
+		if g.HideCount != (g.Population != 0) {
+			return wrong("how many people check in follows from their slots and their rate: neither a population nor dummies are stated")
+		}
+		if g.CheckIn.Slots < 2 || g.CheckIn.Slots > recipe.MaxSlots || !(g.CheckIn.Rate.Valid() && g.CheckIn.Rate.Float() < 1) {
+			return wrong("people check in at one of %d slots and report at a rate of %s, want 2 to %d slots and a rate below 1", g.CheckIn.Slots, g.CheckIn.Rate, recipe.MaxSlots)
+		}
+		settled := *g
+		settled.Population, settled.HideCount = g.checkedIn(), true
+		if g.Population != 0 && g.Population != settled.Population {
+			return wrong("%d people check in, and a population of %d is stated", settled.Population, g.Population)
+		}
+		g = &settled
+	}
 	switch {
 	case g.Query == nil:
 		return wrong("it has no query")
@@ -179,6 +197,12 @@ func (g *Goal) checkViews() error {
 	return nil
 }
 
+// checkedIn is how many people check in in a round, so that People report in a slot.
+func (g *Goal) checkedIn() uint64 {
+	c := g.CheckIn
+	return uint64(math.Ceil(float64(g.People) * float64(c.Slots) / c.Rate.Float()))
+}
+
 // releases is how many releases with noise one report is in: one in each view of each round.
 func (g *Goal) releases() uint64 {
 	n := uint64(max(1, g.Rounds))
@@ -190,6 +214,9 @@ func (g *Goal) releases() uint64 {
 
 // settle fills in the defaults.
 func (g *Goal) settle() {
+	if g.CheckIn != nil {
+		g.Population, g.HideCount = g.checkedIn(), true
+	}
 	if g.Confidence == 0 {
 		g.Confidence = 0.95
 	}

@@ -66,6 +66,11 @@ func (p *Plan) choose(o account.Options) (account.Options, error) {
 	if !g.HideCount {
 		return o, nil
 	}
+	if g.CheckIn != nil {
+		o.Participation, o.RoundUnits = *g.CheckIn, g.CheckIn.Units()
+		o.Rate = &recipe.Rate{Devices: g.Population, Units: o.RoundUnits}
+		return o, nil
+	}
 	q, err := recipe.NewRational(g.People, g.Population)
 	if err != nil {
 		return o, err
@@ -87,6 +92,15 @@ func (p *Plan) blur() error {
 	return p.follow(o)
 }
 
+// proofRoom is by what a claim is above the loss that is computed, so that a proof of it is
+// found: of check-ins, whose slots have laws of their own on one grid, half a per cent.
+func (g *Goal) proofRoom() float64 {
+	if g.CheckIn != nil {
+		return 1.005
+	}
+	return 1
+}
+
 // hide computes what the noise guarantees to devices that toss coins and hide the count;
 // no noise is calibrated to the goal's loss.
 func (p *Plan) hide(noise recipe.Noise) error {
@@ -96,7 +110,7 @@ func (p *Plan) hide(noise recipe.Noise) error {
 		return err
 	}
 	if o.Noise, o.Epsilon = noise, anyClaim; noise == nil {
-		if o.Epsilon, err = decimalBelow(g.Epsilon, 11); err != nil {
+		if o.Epsilon, err = decimalBelow(g.Epsilon/g.proofRoom(), 11); err != nil {
 			return err
 		}
 	}
@@ -107,7 +121,11 @@ func (p *Plan) hide(noise recipe.Noise) error {
 		return err
 	}
 	// A batch is to hold the answers and the most dummies that there may be.
-	reports, err := amplify.MinimumBatch(g.Population, g.rate()+(1-g.rate())*p.Dummies, short)
+	sends := g.rate() + (1-g.rate())*p.Dummies
+	if c := g.CheckIn; c != nil {
+		sends = (c.Rate.Float() + (1-c.Rate.Float())*p.Dummies) / float64(c.Slots)
+	}
+	reports, err := amplify.MinimumBatch(g.Population, sends, short)
 	if err != nil {
 		return err
 	}
@@ -185,7 +203,7 @@ func (p *Plan) Recipe(o account.Options) (*recipe.Recipe, error) {
 	o.Dummies, o.Views = p.dummies, g.Views
 	if g.Randomizer == Cloak { // of whose claim a proof was found
 		o.Epsilon = p.claim
-	} else if o.Epsilon, err = recipe.DecimalAbove(p.Loss.Epsilon, 4); err != nil {
+	} else if o.Epsilon, err = recipe.DecimalAbove(p.Loss.Epsilon*g.proofRoom(), 4); err != nil {
 		return nil, err
 	}
 	return account.New(o)

@@ -157,6 +157,7 @@ func (p *Plan) MarshalJSON() ([]byte, error) {
 		Query       string              `json:"query"`
 		People      uint64              `json:"people"`
 		Population  uint64              `json:"population,omitempty"`
+		Slots       uint32              `json:"slots,omitempty"`
 		Within      float64             `json:"within,omitempty"`
 		Confidence  float64             `json:"confidence"`
 		Fits        bool                `json:"fits"`
@@ -203,6 +204,9 @@ func (p *Plan) MarshalJSON() ([]byte, error) {
 	if g.Path != TwoServer {
 		out.Path = g.Path
 	}
+	if g.CheckIn != nil {
+		out.Slots = g.CheckIn.Slots
+	}
 	if p.Local.Finite() {
 		out.Local = &p.Local
 	}
@@ -246,7 +250,9 @@ func (p *Plan) WriteText(w io.Writer, width int) error {
 		line("Path", "%s", g.Path)
 	}
 	line("Protects", "%s", g.unit())
-	if g.Population != 0 {
+	if g.CheckIn != nil {
+		line("Taking part", "%s: about %d answers a slot, of %d people a round", g.CheckIn, g.People, g.Population)
+	} else if g.Population != 0 {
 		line("Taking part", "each of %d people by a secret coin, with probability %.4g: about %d a batch", g.Population, g.rate(), g.People)
 	} else {
 		line("Taking part", "about %d people a batch", g.People)
@@ -312,7 +318,11 @@ func (p *Plan) WriteText(w io.Writer, width int) error {
 		line(label, "%s", shorter.words())
 	}
 	if g.HideCount {
-		line("Hidden count", "of those not drawn, a part of %.3g sends a dummy, which adds nothing", p.Dummies)
+		others := "not drawn"
+		if g.CheckIn != nil {
+			others = "who do not report in their slot"
+		}
+		line("Hidden count", "of those %s, a part of %.3g sends a dummy, which adds nothing", others, p.Dummies)
 	}
 	line("Batches", "nothing is released about fewer than %d reports", p.MinBatch+p.Allowance)
 	if g.HideCount {
