@@ -32,6 +32,30 @@ type CheckIn struct {
 	Length uint32
 }
 
+// A CheckInBound is what paper 004 states of check-ins by reports that are private by
+// themselves, of one round and for replacing an answer, where nobody learns who came when.
+// It is for comparison and no part of a guarantee: nothing in a recipe sees to its premises.
+type CheckInBound struct {
+	Epsilon0 float64 `json:"epsilon0"` // of a report by itself
+	Loss     Loss    `json:"loss"`
+	Theorem  string  `json:"theorem"` // 3.2, 4.1 or 4.3 of the paper
+	// Averaged: it is about the mean of all reports of a slot, and else about one of them.
+	Averaged bool `json:"averaged"`
+}
+
+func (b *CheckInBound) String() string {
+	what := "of whose slots one report shows, where here all of a slot are added up"
+	if b.Averaged {
+		what = "of whose slots the mean of all reports shows"
+	}
+	amplified := ""
+	if b.Loss.Epsilon >= b.Epsilon0 {
+		amplified = ", which is no amplification"
+	}
+	return fmt.Sprintf("its theorem %s has %s, over 1 round (%v neighbours)%s: of reports of epsilon %s each, %s, for who does not learn who came when; "+
+		"the guarantee does not count on it", b.Theorem, b.Loss, release.ReplaceOne, amplified, Above(b.Epsilon0), what)
+}
+
 // ParseCheckIn reads a [CheckIn], as in fixed:1/2:8:6 (rate, slots and length), averaged
 // likewise, or sliding:1/2:24:8:6 (with the window after the slots).
 func ParseCheckIn(s string) (Participation, error) {

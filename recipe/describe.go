@@ -41,6 +41,9 @@ type Particulars struct {
 	BothHonest *Loss
 	// ProvedBound is what devices that randomize prove; nil for others.
 	ProvedBound *ProvedBound
+	// CheckIns is what paper 004 states of the recipe's check-ins; nil without a randomizer
+	// that makes each report private by itself, of which its theorems are.
+	CheckIns *CheckInBound
 	// Width is how many columns the words may take, 108 if 0 or more.
 	Width int
 }
@@ -202,6 +205,9 @@ func (r *Recipe) describeGuarantee(p Particulars, line func(string, string, ...a
 			over += fmt.Sprintf(" in all %d views", 1+len(r.Views.Wider))
 		}
 		g.Describe(line, over)
+		if b := p.CheckIns; b != nil {
+			line("Paper 004", "%s", b)
+		}
 		if both := p.BothHonest; both != nil {
 			too := ""
 			if len(g.Conditions) > 0 {
@@ -292,44 +298,45 @@ func (r *Recipe) JSON(said Particulars) (json.RawMessage, error) {
 		claim = claimParams{c.Epsilon.String(), c.Delta.String(), c.Neighbours, c.HonestServers, c.Rounds}
 	}
 	out := struct {
-		ID            ID           `json:"id"`
-		TaskID        any          `json:"task_id,omitempty"`
-		Name          string       `json:"name"`
-		Description   string       `json:"description"`
-		Query         tagged       `json:"query"`
-		Randomizer    tagged       `json:"randomizer"`
-		Participation tagged       `json:"participation"`
-		Path          tagged       `json:"path"`
-		Noise         tagged       `json:"noise"`
-		Claim         tagged       `json:"claim"`
-		MinBatch      uint64       `json:"min_batch"`
-		TimePrecision uint64       `json:"time_precision"`
-		Window        *[2]uint64   `json:"window"`
-		Population    any          `json:"population"`
-		Epoch         uint32       `json:"epoch,omitempty"`
-		Threshold     uint64       `json:"threshold"` // DAP's minimum batch size
-		Targeting     *Targeting   `json:"targeting,omitempty"`
-		Round         Rounds       `json:"round"`
-		Views         *viewsJSON   `json:"views,omitempty"`
-		Rate          *Rate        `json:"rate,omitempty"`
-		Dummies       *Dummies     `json:"dummies,omitempty"`
-		Cover         *Cover       `json:"cover,omitempty"`
-		Relay         *Relay       `json:"relay,omitempty"`
-		Tokens        *Tokens      `json:"tokens,omitempty"`
-		Log           *Log         `json:"log,omitempty"`
-		KEM           string       `json:"kem"`
-		DAP           string       `json:"dap"`
-		Guarantee     *Guarantee   `json:"guarantee"`
-		BothHonest    *Loss        `json:"guarantee_if_both_servers_are_honest,omitempty"`
-		MostReports   uint64       `json:"most_reports,omitempty"`
-		ProvedBound   *ProvedBound `json:"proved_bound,omitempty"`
-		Projection    any          `json:"projection,omitempty"`
-		ServerKeys    *ServerKeys  `json:"server_keys"`
-		Unit          Unit         `json:"unit"`
-		Labels        []string     `json:"labels,omitempty"`
-		Training      any          `json:"training,omitempty"`
-		Forecast      any          `json:"forecast,omitempty"`
-		Refused       string       `json:"refused,omitempty"`
+		ID            ID            `json:"id"`
+		TaskID        any           `json:"task_id,omitempty"`
+		Name          string        `json:"name"`
+		Description   string        `json:"description"`
+		Query         tagged        `json:"query"`
+		Randomizer    tagged        `json:"randomizer"`
+		Participation tagged        `json:"participation"`
+		Path          tagged        `json:"path"`
+		Noise         tagged        `json:"noise"`
+		Claim         tagged        `json:"claim"`
+		MinBatch      uint64        `json:"min_batch"`
+		TimePrecision uint64        `json:"time_precision"`
+		Window        *[2]uint64    `json:"window"`
+		Population    any           `json:"population"`
+		Epoch         uint32        `json:"epoch,omitempty"`
+		Threshold     uint64        `json:"threshold"` // DAP's minimum batch size
+		Targeting     *Targeting    `json:"targeting,omitempty"`
+		Round         Rounds        `json:"round"`
+		Views         *viewsJSON    `json:"views,omitempty"`
+		Rate          *Rate         `json:"rate,omitempty"`
+		Dummies       *Dummies      `json:"dummies,omitempty"`
+		Cover         *Cover        `json:"cover,omitempty"`
+		Relay         *Relay        `json:"relay,omitempty"`
+		Tokens        *Tokens       `json:"tokens,omitempty"`
+		Log           *Log          `json:"log,omitempty"`
+		KEM           string        `json:"kem"`
+		DAP           string        `json:"dap"`
+		Guarantee     *Guarantee    `json:"guarantee"`
+		BothHonest    *Loss         `json:"guarantee_if_both_servers_are_honest,omitempty"`
+		MostReports   uint64        `json:"most_reports,omitempty"`
+		ProvedBound   *ProvedBound  `json:"proved_bound,omitempty"`
+		CheckIns      *CheckInBound `json:"checkin_bound,omitempty"`
+		Projection    any           `json:"projection,omitempty"`
+		ServerKeys    *ServerKeys   `json:"server_keys"`
+		Unit          Unit          `json:"unit"`
+		Labels        []string      `json:"labels,omitempty"`
+		Training      any           `json:"training,omitempty"`
+		Forecast      any           `json:"forecast,omitempty"`
+		Refused       string        `json:"refused,omitempty"`
 	}{
 		ID: id, TaskID: taskID, Name: r.Name, Description: r.Description,
 		Query:         choice("query", r.Query.query(), r.Query.params(), r.Query),
@@ -341,7 +348,7 @@ func (r *Recipe) JSON(said Particulars) (json.RawMessage, error) {
 		Noise:    choice("noise", r.Noise.noise(), r.Noise.params(), r.Noise),
 		Claim:    choice("claim", r.Claim.claim(), claim, r.Claim),
 		MinBatch: r.MinBatch, TimePrecision: uint64(r.TimePrecision), Epoch: r.Epoch,
-		Guarantee: said.Guarantee, BothHonest: said.BothHonest, ProvedBound: said.ProvedBound, ServerKeys: r.ServerKeys, Unit: r.PrivacyUnit(), Labels: r.Labels,
+		Guarantee: said.Guarantee, BothHonest: said.BothHonest, ProvedBound: said.ProvedBound, CheckIns: said.CheckIns, ServerKeys: r.ServerKeys, Unit: r.PrivacyUnit(), Labels: r.Labels,
 	}
 	if w, ok := r.Window.(Between); ok {
 		out.Window = &[2]uint64{uint64(w.Start), uint64(w.End)}

@@ -95,6 +95,7 @@ func particulars(r *recipe.Recipe, g *recipe.Guarantee, refused error) recipe.Pa
 	if b, ok := ProvedBound(r); ok {
 		p.ProvedBound = &b
 	}
+	p.CheckIns = subject{r}.paper004()
 	return p
 }
 
