@@ -32,6 +32,23 @@ type CheckIn struct {
 	Length uint32
 }
 
+// Slotting is what is drawn of a [CheckIn]: a uniform one of Steps of the Slots of a round, in
+// which an answer is reported at Rate.
+type Slotting struct {
+	Schedule     release.Schedule
+	Rate         Rational
+	Slots, Steps uint32
+}
+
+// SlottingOf is that of a participation whose devices check in; false of any other.
+func SlottingOf(p Participation) (Slotting, bool) {
+	c, ok := p.(CheckIn)
+	if !ok {
+		return Slotting{}, false
+	}
+	return Slotting{c.Schedule, c.Rate, c.Slots, c.steps()}, true
+}
+
 // A CheckInBound is what paper 004 states of check-ins by reports that are private by
 // themselves, of one round and for replacing an answer, where nobody learns who came when.
 // It is for comparison and no part of a guarantee: nothing in a recipe sees to its premises.

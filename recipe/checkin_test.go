@@ -100,6 +100,15 @@ func TestCheckInRefuses(t *testing.T) {
 	if covered.Cover = &(Cover{Rational{Num: 1, Den: 1}}); !invalidAt(covered.Validate(), "cover") {
 		t.Errorf("with cover: %v", covered.Validate())
 	}
+	// A certificate has one term of shuffled reports, and slots have rates of their own.
+	blurred := *checkIns(t)[release.FixedWindow]
+	blurred.Query, blurred.Randomizer, blurred.Noise = Histogram{Length: 4, Chunk: 2}, KRR{Epsilon0: Decimal{1, 0}}, NoNoise{}
+	if !invalidAt(blurred.Validate(), "randomizer") {
+		t.Errorf("blurred on the device: %v", blurred.Validate())
+	}
+	if blurred.Relay = nil; invalidAt(blurred.Validate(), "randomizer") {
+		t.Errorf("blurred on the device without a relay: %v", blurred.Validate())
+	}
 	// Without dummies the numbers of slots are public, and nothing is claimed.
 	r := *checkIns(t)[release.FixedWindow]
 	if r.Dummies = nil; !invalidAt(r.Validate(), "dummies") {

@@ -359,6 +359,12 @@ func (v *validator) sampling(r *Recipe) {
 	if r.MinBatch < SampledBatchFloor {
 		v.add("min_batch", "is %d, want at least %d where the batch is a sample", r.MinBatch, SampledBatchFloor)
 	}
+	if _, ok := r.Randomizer.(LocalRandomizer); ok && r.Relay != nil {
+		if _, ok := r.checkIn(); ok {
+			v.add("randomizer", "on the device goes with check-ins only where no relay hides who sends: devices can check no proof of slots of different rates "+
+				"with it; let devices decide by one coin, or the servers add noise")
+		}
+	}
 	_, most := r.reportRates()
 	if c := r.Cover; c != nil {
 		if !c.Rate.Valid() || c.Rate.Rat().Cmp(big.NewRat(1, 1)) > 0 {

@@ -102,13 +102,10 @@ sums by group the bits and the mean square error of question & answer and of the
 					return usageOf("recipe plan", err)
 				}
 				g.Views = viewed.Views
-				var slots recipe.Participation
 				if *checkin != "" {
-					if slots, err = recipe.ParseCheckIn(*checkin); err != nil {
+					if g.CheckIn, err = recipe.ParseCheckIn(*checkin); err != nil {
 						return usageOf("recipe plan", fmt.Errorf("--checkin: %w", err))
 					}
-					c := slots.(recipe.CheckIn)
-					g.CheckIn = &c
 					if g.Population != 0 || g.HideCount {
 						return usageOf("recipe plan", errors.New("--checkin says who takes part, and that there are dummies: --population and --dummies go without it"))
 					}
@@ -161,7 +158,7 @@ sums by group the bits and the mean square error of question & answer and of the
 					if *relay != "" {
 						o.Relay = &recipe.Relay{URL: *relay, Gateway: *gateway}
 					}
-					o.Participation = slots
+					o.Participation = g.CheckIn
 					if err := when.set(&o); err != nil {
 						return usageOf("recipe plan", err)
 					}

@@ -11,7 +11,7 @@ import (
 // private by itself, which all of them suppose.
 func (r subject) paper004() *recipe.CheckInBound {
 	z, local := r.Randomizer.(recipe.LocalRandomizer)
-	c, checksIn := r.Participation.(recipe.CheckIn)
+	c, checksIn := recipe.SlottingOf(r.Participation)
 	claim, claimed := r.Claim.(recipe.ApproxDP)
 	if !local || !checksIn || !claimed {
 		return nil
@@ -20,13 +20,13 @@ func (r subject) paper004() *recipe.CheckInBound {
 	if err != nil {
 		return nil
 	}
-	theorem, of := "3.2", amplify.CheckIn{Schedule: c.Schedule, Slots: uint64(c.Slots), Rate: 1}
+	theorem, of := "3.2", amplify.CheckIn{Schedule: c.Schedule, Slots: uint64(c.Steps), Rate: 1}
 	delta, sizes := claim.Delta.FloatDown(), 0.0
 	switch c.Schedule {
 	case release.FixedWindow:
 		of.Rate = c.Rate.Float()
 	case release.SlidingWindow: // theorem 4.3 is for a rate of 1, which a coin beside it only improves
-		theorem, of.Slots = "4.3", uint64(c.Window)
+		theorem = "4.3"
 	case release.AveragedWindow: // of the fewest reports of which all slots are released
 		theorem, of.People = "4.1", r.MinBatch*uint64(c.Slots)
 		delta, sizes = delta/2, delta/2 // sizes: that of the numbers of slots

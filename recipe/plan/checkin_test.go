@@ -20,7 +20,7 @@ func TestCheckIns(t *testing.T) {
 		{Schedule: release.FixedWindow, Rate: half, Slots: 4, Length: 3},
 		{Schedule: release.SlidingWindow, Rate: half, Slots: 6, Window: 3, Length: 1},
 	} {
-		g := Goal{Query: recipe.Multihot{Length: 4, MaxWeight: 1}, People: 20000, Epsilon: 1, Delta: 1e-6, CheckIn: &c}
+		g := Goal{Query: recipe.Multihot{Length: 4, MaxWeight: 1}, People: 20000, Epsilon: 1, Delta: 1e-6, CheckIn: c}
 		if c.Schedule == release.SlidingWindow { // one from an accuracy alone
 			g.Epsilon, g.Within = 0, 0.02
 		}
@@ -57,14 +57,15 @@ func TestCheckIns(t *testing.T) {
 	for name, change := range map[string]func(*Goal){
 		"a population":     func(g *Goal) { g.Population = 50000 },
 		"dummies":          func(g *Goal) { g.HideCount = true },
-		"a rate of 1":      func(g *Goal) { g.CheckIn = &always },
-		"no rate":          func(g *Goal) { g.CheckIn = &recipe.CheckIn{Slots: 8} },
-		"one slot":         func(g *Goal) { g.CheckIn = &recipe.CheckIn{Rate: half, Slots: 1} },
+		"a rate of 1":      func(g *Goal) { g.CheckIn = always },
+		"no rate":          func(g *Goal) { g.CheckIn = recipe.CheckIn{Slots: 8} },
+		"no check-in":      func(g *Goal) { g.CheckIn = recipe.Always{} },
+		"one slot":         func(g *Goal) { g.CheckIn = recipe.CheckIn{Rate: half, Slots: 1} },
 		"too many people":  func(g *Goal) { g.People = MaxPeople },
 		"blurred answers":  func(g *Goal) { g.Query, g.Randomizer = recipe.Histogram{Length: 4}, RR },
 		"correlated noise": func(g *Goal) { g.Batches, g.Separation = 10, 2 },
 	} {
-		g := Goal{Query: recipe.Multihot{Length: 4, MaxWeight: 1}, People: 20000, Epsilon: 1, CheckIn: &one}
+		g := Goal{Query: recipe.Multihot{Length: 4, MaxWeight: 1}, People: 20000, Epsilon: 1, CheckIn: one}
 		change(&g)
 		if _, err := Make(g); !errors.Is(err, ErrGoal) {
 			t.Errorf("%s: %v", name, err)

@@ -36,7 +36,7 @@ type Goal struct {
 	// CheckIn, if not nil, has people check in, each at a random slot of a round, in place of
 	// Population and HideCount, which follow from it: People are those whose answers a slot
 	// is expected to hold, and Rounds are those of all slots.
-	CheckIn *recipe.CheckIn
+	CheckIn recipe.Participation
 	// HideCount says that those not drawn send dummy reports, so that the number drawn
 	// does not show. For Population only.
 	HideCount bool
@@ -96,8 +96,12 @@ func (g *Goal) Validate() error {
 		if g.HideCount != (g.Population != 0) {
 			return wrong("how many people check in follows from their slots and their rate: neither a population nor dummies are stated")
 		}
-		if g.CheckIn.Slots < 2 || g.CheckIn.Slots > recipe.MaxSlots || !(g.CheckIn.Rate.Valid() && g.CheckIn.Rate.Float() < 1) {
-			return wrong("people check in at one of %d slots and report at a rate of %s, want 2 to %d slots and a rate below 1", g.CheckIn.Slots, g.CheckIn.Rate, recipe.MaxSlots)
+		c, ok := recipe.SlottingOf(g.CheckIn)
+		switch {
+		case !ok:
+			return wrong("people take part by %v, which is no check-in", g.CheckIn)
+		case c.Slots < 2 || c.Slots > recipe.MaxSlots || !(c.Rate.Valid() && c.Rate.Float() < 1):
+			return wrong("people check in at one of %d slots and report at a rate of %s, want 2 to %d slots and a rate below 1", c.Slots, c.Rate, recipe.MaxSlots)
 		}
 		settled := *g
 		settled.Population, settled.HideCount = g.checkedIn(), true
@@ -199,7 +203,7 @@ func (g *Goal) checkViews() error {
 
 // checkedIn is how many people check in in a round, so that People report in a slot.
 func (g *Goal) checkedIn() uint64 {
-	c := g.CheckIn
+	c, _ := recipe.SlottingOf(g.CheckIn)
 	return uint64(math.Ceil(float64(g.People) * float64(c.Slots) / c.Rate.Float()))
 }
 

@@ -67,7 +67,7 @@ func (p *Plan) choose(o account.Options) (account.Options, error) {
 		return o, nil
 	}
 	if g.CheckIn != nil {
-		o.Participation, o.RoundUnits = *g.CheckIn, g.CheckIn.Units()
+		o.Participation, o.RoundUnits = g.CheckIn, g.CheckIn.Units()
 		o.Rate = &recipe.Rate{Devices: g.Population, Units: o.RoundUnits}
 		return o, nil
 	}
@@ -122,7 +122,7 @@ func (p *Plan) hide(noise recipe.Noise) error {
 	}
 	// A batch is to hold the answers and the most dummies that there may be.
 	sends := g.rate() + (1-g.rate())*p.Dummies
-	if c := g.CheckIn; c != nil {
+	if c, ok := recipe.SlottingOf(g.CheckIn); ok {
 		sends = (c.Rate.Float() + (1-c.Rate.Float())*p.Dummies) / float64(c.Slots)
 	}
 	reports, err := amplify.MinimumBatch(g.Population, sends, short)

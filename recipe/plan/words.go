@@ -204,8 +204,8 @@ func (p *Plan) MarshalJSON() ([]byte, error) {
 	if g.Path != TwoServer {
 		out.Path = g.Path
 	}
-	if g.CheckIn != nil {
-		out.Slots = g.CheckIn.Slots
+	if c, ok := recipe.SlottingOf(g.CheckIn); ok {
+		out.Slots = c.Slots
 	}
 	if p.Local.Finite() {
 		out.Local = &p.Local
