@@ -16,9 +16,9 @@ import (
 	"github.com/starling-agg/starling/internal/body"
 )
 
-// TestPutBack: an agent whose ledger, or a part of it, went back to what it was a round ago does
-// not start: what was paid meanwhile is not known. A copy of the whole home is found out where
-// a counter lies outside of it.
+// TestPutBack: an agent whose ledger, or a part of it, went back to what it was a round ago
+// does not start: what was paid meanwhile is not known. A copy of the whole home is found out
+// where a counter lies outside of it.
 func TestPutBack(t *testing.T) {
 	for name, c := range map[string]struct {
 		rate    string

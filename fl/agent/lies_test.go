@@ -14,10 +14,11 @@ import (
 	"github.com/starling-agg/starling/signed"
 )
 
-// TestLies: each thing that a controller, or a relay, may hand out of a training, and by which
-// name an update on it is refused. Nothing is paid or sent, the task is shown as not allowed or
-// without a model, and the log has what was found once, with the evidence where there is any.
-// Good files afterwards are good again, but for what the controller itself has signed.
+// TestLies: each thing that a controller, or a relay, may hand out of a training, and by
+// which name an update on it is refused. Nothing is paid or sent, the task is shown as not
+// allowed or without a model, and the log has what was found once, with the evidence where
+// there is any. Good files afterwards are good again, but for what the controller itself has
+// signed.
 func TestLies(t *testing.T) {
 	for name, c := range map[string]struct {
 		lie    func(w *world)

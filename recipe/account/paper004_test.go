@@ -10,10 +10,10 @@ import (
 	"github.com/starling-agg/starling/recipe/account"
 )
 
-// TestPaper004: beside the guarantee of check-ins whose reports are private by themselves stands
-// what the paper states, here computed from its formulas: of theorem 3.2 at p0 = 1/2, of 4.3 at
-// p0 = 1 and of 4.1, at delta 10^-5. With noise of the
-// servers alone it states nothing, and of no other participation.
+// TestPaper004: beside the guarantee of check-ins whose reports are private by themselves
+// stands what the paper states, here computed from its formulas: of theorem 3.2 at p0 = 1/2,
+// of 4.3 at p0 = 1 and of 4.1, at delta 10^-5. With noise of the servers alone it states
+// nothing, and of no other participation.
 func TestPaper004(t *testing.T) {
 	const m, batch, delta = 100, 2000, 1e-5
 	e0 := 0.25

@@ -93,7 +93,8 @@ func (p *Plan) blur() error {
 }
 
 // proofRoom is by what a claim is above the loss that is computed, so that a proof of it is
-// found: of check-ins, whose slots have laws of their own on one grid, half a per cent.
+// found: of check-ins, whose slots have distributions of their own on one grid, half a per
+// cent.
 func (g *Goal) proofRoom() float64 {
 	if g.CheckIn != nil {
 		return 1.005
