@@ -222,6 +222,7 @@ func (a *Agent) open(ctx context.Context) (err error) {
 			return err
 		}
 		t.wake.round = t.recipe.Round(unit)
+		in.Sender.Client.Shares = t.recipe.Shares() > 0 // for this agent cuts
 		t.refused = in.Policy.allows(t.recipe)
 		if t.refused == nil {
 			t.person, t.refused = a.account.Answer(ctx, in.Sender)

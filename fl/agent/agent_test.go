@@ -87,6 +87,12 @@ func (w *world) RoundTrip(r *http.Request) (*http.Response, error) {
 // always, or check in as recipe.ParseCheckIn has it; trains says that it is of a training.
 func newWorld(t *testing.T, rate string, trains bool) *world {
 	t.Helper()
+	return worldOf(t, rate, trains, nil)
+}
+
+// worldOf is one whose recipe protects a unit.
+func worldOf(t *testing.T, rate string, trains bool, unit *recipe.Unit) *world {
+	t.Helper()
 	w := &world{t: t, servers: clienttest.New(t), key: signed.Generate(), files: map[string][]byte{}, dir: t.TempDir()}
 	q, err := recipe.NewVector(dimension, 1, 10, 0)
 	if err != nil {
@@ -94,7 +100,7 @@ func newWorld(t *testing.T, rate string, trains bool) *world {
 	}
 	o := account.Options{Name: "Training", Query: q, Leader: "https://leader.example/", Helper: "https://helper.example/", TimePrecision: 60, MinBatch: 20,
 		Rounds: 20, Noise: recipe.EachDraws(recipe.Rational{Num: 1 << 30, Den: 1}), Delta: recipe.Decimal{Coefficient: 1, Scale: 5},
-		Rate: &recipe.Rate{Devices: 1000, Units: 1}}
+		Rate: &recipe.Rate{Devices: 1000, Units: 1}, Unit: unit}
 	if strings.Contains(rate, ":") {
 		if o.Participation, err = recipe.ParseCheckIn(rate); err == nil {
 			o.RoundUnits, o.Rate = o.Participation.Units(), &recipe.Rate{Devices: 40000, Units: o.Participation.Units()}
@@ -552,6 +558,57 @@ func TestPersons(t *testing.T) {
 			}
 		}
 		if s, err := w.agent.TaskStatus(t.Context(), w.checked.ID()); err != nil || s.Persons != 4 || !strings.Contains(s.Trusts, "this site") {
+			t.Errorf("%+v, %v", s, err)
+		}
+	})
+}
+
+// TestShares: under a recipe about one of four persons of a site each is cut to a quarter,
+// also who is alone in a contribution, and what is sent moves by no more than the recipe
+// counts on. A policy of more persons than the recipe has is refused.
+func TestShares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := worldOf(t, "", false, &recipe.Unit{Name: "person", Records: 4, Reduce: recipe.SharedSum})
+		w.options.Tasks[0].Policy.Persons = 3
+		w.start()
+		defer func() { w.stop() }()
+		x := w.agent.tasks[w.checked.ID()]
+		for _, c := range []struct {
+			updates [][]float32
+			want    []float64
+		}{
+			{[][]float32{{9, 0, 0}}, []float64{0.25, 0, 0}},
+			{[][]float32{{9, 0, 0}, {0, -9, 0}, {0.1, 0, 0}}, []float64{0.35, -0.25, 0}},
+		} {
+			got, err := x.vector(t.Context(), &Contribution{Updates: c.updates})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range c.want {
+				if math.Abs(got[i]-c.want[i]) > 1e-6 {
+					t.Errorf("%v: %v, want %v", c.updates, got, c.want)
+				}
+			}
+		}
+		s, err := w.agent.TaskStatus(t.Context(), w.checked.ID())
+		if err != nil || s.Persons != 3 || s.Unit != "person" || !strings.Contains(s.Trusts, "this site") {
+			t.Errorf("%+v, %v", s, err)
+		}
+		if code, name := w.contribute(w.round(), "&persons=2", []float32{1, 0, 0}, []float32{0, 1, 0}); code != http.StatusOK {
+			t.Errorf("%d %s", code, name)
+		}
+		time.Sleep(minute)
+		synctest.Wait()
+		if n := w.servers.Counts().Reports; n != 1 {
+			t.Errorf("%d reports", n)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		w := worldOf(t, "", false, &recipe.Unit{Name: "person", Records: 4, Reduce: recipe.SharedSum})
+		w.options.Tasks[0].Policy.Persons = 5
+		w.start()
+		defer func() { w.stop() }()
+		if s, err := w.agent.TaskStatus(t.Context(), w.checked.ID()); err != nil || s.Allowed || !strings.Contains(s.Reason, "has 4 at most") {
 			t.Errorf("%+v, %v", s, err)
 		}
 	})

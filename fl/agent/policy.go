@@ -19,7 +19,9 @@ type Policy struct {
 	// Data are words of which a contribution must name one, as what it was made of; none is
 	// any, or nothing. They are the processes' word, and keep mistakes out, not lies.
 	Data []string
-	// Persons of the site whose updates one contribution may have; 1 if zero.
+	// Persons of the site whose updates one contribution may have; 1 if zero. Where the
+	// recipe is about one of several of a site (recipe.SharedSum), no more than it says, and
+	// each is cut to the recipe's share, however many there are.
 	Persons int
 	// Every is the least time from one contribution to the next, to whatever recipe, in
 	// this life of the agent.
@@ -55,6 +57,9 @@ func (e *PolicyError) Error() string { return "agent: the policy's " + e.Rule + 
 
 // allows says whether a recipe may be answered at all.
 func (p *Policy) allows(r *recipe.Recipe) error {
+	if n := r.Shares(); n > 0 && p.persons() > n {
+		return &PolicyError{"persons", fmt.Sprintf("are %d, and a contribution of the recipe has %d at most", p.persons(), n)}
+	}
 	if t := r.Training; len(p.Controllers) > 0 {
 		if t == nil {
 			return &PolicyError{"controllers", "the recipe is of no training, and names none"}

@@ -36,7 +36,8 @@ type TaskStatus struct {
 	LocalSteps uint32        `json:"local_steps,omitempty"`
 	LocalRate  float64       `json:"local_rate,omitempty"`
 	// Unit is whose data the guarantee is about. With more than one of Persons it holds for
-	// the whole contribution, and Trusts says what more rests on.
+	// the whole contribution, or where the recipe says so for each of them, and Trusts says
+	// what more rests on.
 	Unit    string   `json:"unit"`
 	Persons int      `json:"persons"`
 	Trusts  string   `json:"trusts,omitempty"`
@@ -81,7 +82,7 @@ func (t *task) status() (*TaskStatus, error) {
 	if math.IsInf(s.Epsilon, 0) {
 		s.Epsilon = -1 // no privacy, which JSON has no number for
 	}
-	if s.Persons > 1 {
+	if t.shares() > 1 {
 		s.Trusts = trusts
 	}
 	q, _ := t.recipe.Vector()

@@ -41,6 +41,14 @@ func (t *task) longest() int64 {
 	return int64(max(n, buffer.Size(n)))
 }
 
+// shares is of how many equal parts of the bound each person has one.
+func (t *task) shares() int {
+	if n := t.recipe.Shares(); n > 0 {
+		return n
+	}
+	return t.Policy.persons()
+}
+
 // vector makes what is reported of a contribution: of several persons' updates the sum,
 // each cut to the P-th part of the clipping norm. t.mu must be held.
 func (t *task) vector(ctx context.Context, c *Contribution) ([]float64, error) {
@@ -54,7 +62,7 @@ func (t *task) vector(ctx context.Context, c *Contribution) ([]float64, error) {
 		}
 		clip, s = m.Clip, of
 	}
-	n, persons := t.entries(s), t.Policy.persons()
+	n, persons := t.entries(s), t.shares()
 	if len(c.Updates) == 0 {
 		return nil, &VectorError{0, "is missing: a contribution has one at least"}
 	}
@@ -132,7 +140,7 @@ func (t *task) current(ctx context.Context, round uint64) (*session.Model, *sess
 		return nil, nil, ErrNoModel
 	case a.Round != round: // the model of the one before, or of one to come
 		return nil, nil, fmt.Errorf("%w for round %d, and one is for round %d", ErrNoModel, round, a.Round)
-	case s.Terms.Clipping.Adaptive != nil && t.Policy.persons() > 1:
+	case s.Terms.Clipping.Adaptive != nil && t.shares() > 1:
 		return nil, nil, &PolicyError{"persons", "the clipping norm of this training adapts to single updates, and sums of persons' are always shorter"}
 	}
 	if t.model == nil || t.model.Round != round {
