@@ -496,7 +496,7 @@ func (f *frame) serve(ctx context.Context, parts []service.Part, ended func() er
 // clientOptions are those of every device. One of a lab whose recipe counts devices has
 // credentials of its own beside.
 func (f *frame) clientOptions() client.Options {
-	o := client.Options{Recipe: f.file, Anchors: f.anchors, HTTP: f.http, MaxEpsilon: f.o.Epsilon.FloatDown() * 1.01}
+	o := client.Options{Recipe: f.file, Anchors: f.anchors, HTTP: f.http, MaxEpsilon: f.o.Epsilon.FloatDown() * 1.01, Shares: f.recipe.Shares() > 0}
 	if f.o.exact {
 		o.MaxEpsilon = math.Inf(1)
 	}

@@ -34,7 +34,7 @@ type SitesOptions struct {
 	// Sample is the probability with which a site takes part in a round; 1 if zero.
 	Sample recipe.Rational
 	// Persons of a site whose updates one contribution may have; 1 if zero. With more the
-	// recipe's unit is a site, else a device.
+	// recipe is about one of them, and sites are trusted to cut each to its share.
 	Persons int
 	// Ready is told once all parties run. Optional.
 	Ready func(Sites)
@@ -58,8 +58,9 @@ const (
 	agentsDir = "agents"
 	// sitesPrecision is the length of their rounds: training processes take seconds to start.
 	sitesPrecision = 10 * time.Second
-	// sitesBits is the precision of what sites send, in binary places at norm 1.
-	sitesBits = 14
+	// sitesBits is the precision of what sites send, in binary places at norm 1; sharedBits
+	// where it is shared by persons, beside whose part rounding is to be small.
+	sitesBits, sharedBits = 14, 20
 )
 
 // WithDefaults fills in what is not said.
@@ -93,6 +94,8 @@ func (o SitesOptions) Validate() error {
 		return fmt.Errorf("lab: %d sites; want 2 to %d", o.Sites, maxSites)
 	case o.Dimension < 1 || o.Dimension > session.MaxDimension:
 		return fmt.Errorf("lab: a model of %d numbers; want 1 to %d", o.Dimension, session.MaxDimension)
+	case o.Persons > recipe.MaxShares:
+		return fmt.Errorf("lab: %d persons in a contribution; want at most %d", o.Persons, recipe.MaxShares)
 	case o.Sample.Num < 1 || o.Sample.Num > o.Sample.Den:
 		return fmt.Errorf("lab: sites take part with probability %v; want above 0, at most 1", o.Sample)
 	}
@@ -131,7 +134,11 @@ func (o *SitesOptions) pose(f *frame, a *deploy.Addresses) (_ *recipe.Recipe, er
 	if f.conductor, err = newConductor(o.terms(), optimizer.Config{Kind: optimizer.SGD, Rate: 1}, make([]float32, o.Dimension)); err != nil {
 		return nil, err
 	}
-	q, err := recipe.NewVector(uint32(o.Dimension), 1, sitesBits, 0)
+	bits := uint8(sitesBits)
+	if o.Persons > 1 {
+		bits = sharedBits
+	}
+	q, err := recipe.NewVector(uint32(o.Dimension), 1, bits, 0)
 	if err != nil {
 		return nil, fmt.Errorf("lab: %w", err)
 	}
@@ -147,7 +154,7 @@ func (o *SitesOptions) pose(f *frame, a *deploy.Addresses) (_ *recipe.Recipe, er
 		Rate:  &recipe.Rate{Devices: sites, Units: 1},
 	}
 	if o.Persons > 1 {
-		asked.Unit = &recipe.Unit{Name: "site", Records: 1, Reduce: recipe.FirstRecord}
+		asked.Unit = &recipe.Unit{Name: recipe.UnitPerson, Records: uint32(o.Persons), Reduce: recipe.SharedSum}
 	}
 	if o.Sample.Num < o.Sample.Den {
 		if asked.Participation, err = recipe.ParseBernoulli(o.Sample.String()); err != nil {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -35,7 +36,8 @@ class Lab:
     delta: float
 
     def stop(self) -> None:
-        self.process.send_signal(signal.SIGINT)
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
         self.process.wait(60)
 
 
@@ -43,7 +45,7 @@ def start(sites: int, dimension: int, *flags: str) -> Lab:
     """All parties, with an agent for each site; sockets have short paths."""
     dir = Path(tempfile.mkdtemp(prefix="fl"))
     command = [
-        str(find_binary()),
+        os.environ.get("STARLING_WHOLE") or str(find_binary()),
         "fl",
         "lab",
         "--json",

@@ -191,14 +191,14 @@ def where(secret: str, data: bytes) -> list[str]:
 class Deployment:
     """Deployment is a SuperLink, and what else a test starts beside it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, app: Path = TESTS / "egress_app") -> None:
         self.root = root
         self.port = free_port()
         self.link_home = self._home("link")
         self.database = self.link_home / "state.db"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._ears: list[Ear] = []
-        shutil.copytree(TESTS / "egress_app", root / "app")
+        shutil.copytree(app, root / "app", ignore=shutil.ignore_patterns("__pycache__"))
         config = f'[superlink.test]\naddress = "127.0.0.1:{self.port}"\ninsecure = true\n'
         (self.link_home / "config.toml").write_text(config)
 
@@ -235,7 +235,10 @@ class Deployment:
 
     def start_node(self, name: str, superlink: str, secret: str) -> None:
         """Start a SuperNode whose site has a secret."""
-        config = f'secret="{secret}" superlink="{superlink}"'
+        self.start_site(name, superlink, f'secret="{secret}" superlink="{superlink}"')
+
+    def start_site(self, name: str, superlink: str, config: str) -> None:
+        """Start a SuperNode of a configuration."""
         self._start(
             name,
             self._home(name),
@@ -249,15 +252,7 @@ class Deployment:
         out = self.link_home / f"replies-{first_round}.jsonl"
         settings = [f"nodes={nodes}", f"task='{TASK}'", f"modes='{','.join(modes)}'"]
         settings += [f"first-round={first_round}", f"out='{out}'"]
-        done = subprocess.run(
-            [BIN / "flwr", "run", self.root / "app", "test", "--run-config", " ".join(settings)],
-            env=self._environment(self.link_home),
-            cwd=self.root,
-            capture_output=True,
-            check=False,
-            timeout=60,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        self.start_run(settings)
         lines = nodes * len(modes)
 
         def whole() -> bool:
@@ -265,6 +260,20 @@ class Deployment:
 
         until(f"{lines} replies; {self.logs()}", whole, 280)
         return [json.loads(line) for line in out.read_text().splitlines()]
+
+    def start_run(self, settings: list[str], *flags: str, seconds: float = 60) -> str:
+        """Have the SuperLink run the app, with settings of its own; give what was printed."""
+        done = subprocess.run(
+            [BIN / "flwr", "run", self.root / "app", "test", *flags, "--run-config", " ".join(settings)],
+            env=self._environment(self.link_home),
+            cwd=self.root,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=seconds,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """Give what a filter logged."""
@@ -340,9 +349,9 @@ class Deployment:
 
 
 @contextlib.contextmanager
-def deployment(root: Path) -> Iterator[Deployment]:
+def deployment(root: Path, app: Path = TESTS / "egress_app") -> Iterator[Deployment]:
     """Make a deployment, and end what is left of it."""
-    made = Deployment(root)
+    made = Deployment(root, app)
     try:
         yield made
     finally:

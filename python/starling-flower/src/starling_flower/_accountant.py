@@ -35,7 +35,8 @@ class LedgerAccountant:
         self._task = self._ask_task(task)
         said = agent.ledger()
         self._config = PrivacyConfig(
-            target_delta=self._task.delta,
+            # The ledger rounds what it adds up, and so its delta, upwards.
+            target_delta=self._task.delta * (1 + 1e-9),
             population_size=population_size,
             neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE,
             sampling_method=SamplingMethod.NO_AMPLIFICATION,
@@ -75,22 +76,26 @@ class LedgerAccountant:
 
     def get_epsilon(self, delta: float) -> float:
         """Epsilon at a delta: the ledger's, which is of the recipe's delta, or more than is needed."""
-        spent = self._ledger().loss
         if not 0 < delta < 1:
             raise ValueError("delta must be above 0 and below 1")
-        if delta < spent.Delta:
-            raise ConfigError(
-                f"the ledger is of delta {spent.Delta}, and nothing is said of a smaller one",
-                "starling account computes any",
-            )
-        return float(spent.Epsilon)
+        ledger = self._ledger()
+        if ledger.rounds == 0:
+            return 0.0
+        if delta >= ledger.loss.delta:
+            return float(ledger.loss.epsilon)
+        if delta >= self._task.delta:
+            return float(self._task.epsilon)  # of all rounds, at the recipe's own delta
+        raise ConfigError(
+            f"the ledger is of delta {ledger.loss.delta}, and nothing is said of a smaller one",
+            "starling account computes any",
+        )
 
     def get_delta(self, epsilon: float) -> float:
         """Delta at an epsilon: the recipe's where epsilon is at least the ledger's, else 1."""
-        spent = self._ledger().loss
         if not epsilon >= 0:
             raise ValueError("epsilon must be 0 or more")
-        return float(spent.Delta) if epsilon >= spent.Epsilon else 1.0
+        spent = self._ledger().loss
+        return float(spent.delta) if epsilon >= spent.epsilon else 1.0
 
     def get_privacy_spent(self, delta: float | None = None) -> PrivacySpent:
         """What the recipe has cost this agent."""
@@ -115,7 +120,7 @@ class LedgerAccountant:
         if most is None or not most > 0:
             raise ValueError("max_epsilon must be positive")
         # What several more rounds cost is at most what all of the recipe's do.
-        next = float(ledger.next.Epsilon) if count == 1 else float(self._task.epsilon)
+        next = float(ledger.next.epsilon) if count == 1 else float(self._task.epsilon)
         return next > most
 
     def state_dict(self) -> dict[str, object]:

@@ -1,0 +1,1 @@
+"""Handwritten digits, learned by several sites: a logistic regression in numpy."""
