@@ -83,7 +83,7 @@ type Options struct {
 	// round out. Required for a recipe that asks for tokens (recipe.Tokens.Admission); it
 	// must be safe for concurrent use.
 	Admission func(round uint64) (voprf.Token, error)
-	// Shares says that the caller is a site that cuts each unit to its share, for a recipe of
+	// Shares says that the caller is a site that holds each unit to its share, for a recipe of
 	// which that is asked (recipe.SharedSum): who does not would send what the guarantee does
 	// not count on, so that such a recipe is refused without it.
 	Shares bool

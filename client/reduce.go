@@ -50,9 +50,9 @@ func Reduce(r *recipe.Recipe, records []Value) (Value, error) {
 	return sum, nil
 }
 
-// ErrShares: the recipe takes the sum of several units of a site, each cut to its share,
+// ErrShares: the recipe takes the sum of several units of a site, each held to its share,
 // which a site does that has all of them (package fl/agent), and nobody else.
-var ErrShares = errors.New("client: the recipe is for sites, which cut each unit of theirs to its share of the bound")
+var ErrShares = errors.New("client: the recipe is for sites, which hold each unit of theirs to its share of the bound")
 
 // RecordsError: several records of one unit, of which the recipe takes one and does not
 // say which.

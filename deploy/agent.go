@@ -86,7 +86,8 @@ type AgentTask struct {
 	// Data are words of which a contribution must name one, as what it was made of. Default:
 	// any.
 	Data []string `toml:"data"`
-	// Persons of the site may be in one contribution, each cut to its share of the bound.
+	// Persons of the site may be in one contribution, each cut to the clipping norm and counted
+	// as an equal part of it.
 	// Default 1.
 	Persons int `toml:"persons"`
 	// Every is the least time from one contribution to the next. Default none.

@@ -34,7 +34,7 @@ type SitesOptions struct {
 	// Sample is the probability with which a site takes part in a round; 1 if zero.
 	Sample recipe.Rational
 	// Persons of a site whose updates one contribution may have; 1 if zero. With more the
-	// recipe is about one of them, and sites are trusted to cut each to its share.
+	// recipe is about one of them, and sites are trusted to hold each to a share.
 	Persons int
 	// Ready is told once all parties run. Optional.
 	Ready func(Sites)

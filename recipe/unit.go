@@ -65,9 +65,9 @@ const (
 	// ClippedSum adds them up, and cuts the sum to what is an answer. Histograms and
 	// sums by group have none.
 	ClippedSum Reduction = 3
-	// SharedSum adds up the vectors of several units of one site, each cut to its share of
+	// SharedSum adds up the vectors of several units of one site, each held to its share of
 	// the bound, so that the guarantee is about a share. The servers verify the sum alone:
-	// the site is trusted to cut. Only [Vector] queries have it.
+	// the site is trusted with that. Only [Vector] queries have it.
 	SharedSum Reduction = 4
 )
 
@@ -106,7 +106,7 @@ func (u Unit) String() string {
 	case u.Reduce == ClippedSum:
 		text += fmt.Sprintf(": a report is made of the sum of at most %d of its records, cut to what may be answered", u.Records)
 	case u.Reduce == SharedSum:
-		text += fmt.Sprintf(": a report is a site's, the sum of at most %d of them, each cut to its share of the bound by the site", u.Records)
+		text += fmt.Sprintf(": a report is a site's, the sum of at most %d of them, each held to its share of the bound by the site", u.Records)
 	}
 	switch {
 	case u.Name == UnitPerson:

@@ -21,8 +21,8 @@ interrupted. Sites' processes contribute at the agents' sockets, and a training 
 sums at the controller's: docs/agent.md and docs/learning.md have what they answer, docs/flower.md how Flower does all that. Sockets
 and files are in DIR; keys, reports, proofs and noise are real.
 
-With --persons K a contribution may have the updates of K people of a site, each cut to 1/K of the norm by the site, and epsilon is one
-person's: each trusts the own site with the cutting, and nobody else. Without it epsilon is a site's.`,
+With --persons K a contribution may have the updates of K people of a site, each cut to the norm and counting a K-th, and epsilon is
+one person's: each trusts the own site with the cutting, and nobody else. Without it epsilon is a site's.`,
 		examples: [][2]string{
 			{"starling fl lab --sites 4 --dimension 650 --keep parties", "four sites, rounds of 10 seconds"},
 			{"starling fl lab --sites 4 --dimension 650 --persons 360 --epsilon 4", "four sites of 360 people, for whom epsilon is"},

@@ -29,8 +29,9 @@
 // # Whose data
 //
 // One update is of one unit of the recipe. An agent of a site may take the updates of
-// several persons of the site at a time: each is cut to 1/P of the clipping norm, where P
-// is the most that the policy allows, and they are added up. The recipe's guarantee is about
-// the whole contribution, whoever makes it. That one person of P moves it by a P-th of that
-// is this site's work, and rests on trusting the site (docs/proofs/units.md).
+// several persons of the site at a time: each is cut to the clipping norm and counts a P-th,
+// where P is the most that recipe or policy allow. Where the recipe says so, its guarantee is
+// about one of them, and else about the whole contribution, whoever makes it. That one
+// person of P moves it by a P-th is this site's work, and rests on trusting the site
+// (docs/proofs/units.md).
 package agent

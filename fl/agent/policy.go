@@ -21,7 +21,7 @@ type Policy struct {
 	Data []string
 	// Persons of the site whose updates one contribution may have; 1 if zero. Where the
 	// recipe is about one of several of a site (recipe.SharedSum), no more than it says, and
-	// each is cut to the recipe's share, however many there are.
+	// each counts the recipe's share, however many there are.
 	Persons int
 	// Every is the least time from one contribution to the next, to whatever recipe, in
 	// this life of the agent.

@@ -49,7 +49,7 @@ type TaskStatus struct {
 }
 
 // trusts is what a site's contribution rests on beside the recipe.
-const trusts = "this site, to cut the update of each person to its share of the bound: the servers verify the sum alone"
+const trusts = "this site, to hold the update of each person to its share of the bound: the servers verify the sum alone"
 
 // TaskStatus is what is known of a task. Of a training it looks for the newest
 // announcement, as every device does. It fails with [ErrUnknown].

@@ -49,8 +49,8 @@ func (t *task) shares() int {
 	return t.Policy.persons()
 }
 
-// vector makes what is reported of a contribution: of several persons' updates the sum,
-// each cut to the P-th part of the clipping norm. t.mu must be held.
+// vector makes what is reported of a contribution: of several persons' updates the P-th part
+// of the sum, each cut to the clipping norm. t.mu must be held.
 func (t *task) vector(ctx context.Context, c *Contribution) ([]float64, error) {
 	q, _ := t.recipe.Vector()
 	clip := q.Norm()
@@ -78,7 +78,7 @@ func (t *task) vector(ctx context.Context, c *Contribution) ([]float64, error) {
 	}
 	update := c.Updates[0]
 	if persons > 1 {
-		update = sumOfPersons(c.Updates, clip/float64(persons))
+		update = meanOfPersons(c.Updates, clip, persons)
 	}
 	if s == nil {
 		return within(update, clip), nil
@@ -90,17 +90,18 @@ func (t *task) vector(ctx context.Context, c *Contribution) ([]float64, error) {
 	return vector, nil
 }
 
-// sumOfPersons adds up updates, each scaled down to a norm of at most part.
-func sumOfPersons(updates [][]float32, part float64) []float32 {
+// meanOfPersons adds up updates, each scaled down to a norm of at most bound, and divides by
+// how many there may be.
+func meanOfPersons(updates [][]float32, bound float64, most int) []float32 {
 	sum := make([]float64, len(updates[0]))
 	for _, u := range updates {
-		for i, x := range within(u, part) {
+		for i, x := range within(u, bound) {
 			sum[i] += x
 		}
 	}
 	out := make([]float32, len(sum))
 	for i, x := range sum {
-		out[i] = float32(x)
+		out[i] = float32(x / float64(most))
 	}
 	return out
 }
