@@ -14,7 +14,7 @@ import (
 
 func accountCommand() *command {
 	return &command{
-		name: "account", args: "--mechanism NAME [flags] --delta D",
+		name: "account", args: "--mechanism NAME [flags] --delta D | --serve",
 		short: "Compute what some noise guarantees, or what a guarantee takes",
 		long: `--delta alone asks for epsilon, --epsilon alone for delta; with --solve both are given and the named parameter is computed,
 rounded to its safe side.
@@ -39,7 +39,10 @@ and wherever the count is public. With --count public a sample has a fixed size,
   clones                   shuffled reports as of any randomizer, summed exactly, whatever more is proved of rr
   bkmtt, efmrtt            the formulas for shuffled reports of 2020 (random check-ins, theorem 5.1) and 2019
 
-Every answer is rounded up and names the theorem it rests on (docs/accounting.md).`,
+Every answer is rounded up and names the theorem it rests on (docs/accounting.md).
+
+--serve keeps the process: each line of standard input is a question, and is answered by a line on standard output with
+what the command would print with --json. It ends when standard input does.`,
 		examples: [][2]string{
 			{"starling account --mechanism gaussian --sigma 5.1 --sampling 0.02 --steps 2500 --delta 1e-8",
 				"2,500 releases, each about a secret fiftieth of the people"},
@@ -49,6 +52,8 @@ Every answer is rounded up and names the theorem it rests on (docs/accounting.md
 			{"starling account --mechanism gaussian --sigma 5 --sampling 0.1 --steps 50 --delta 1e-9 --json", "for programs"},
 			{"starling account --events releases.json --delta 1e-9", "a list of different releases, all of them together:\n" +
 				`      [{"mechanism": "gaussian", "sigma": 5.1, "sampling": 0.02, "count": 2500}, {"mechanism": "laplace", "scale": 20}]`},
+			{"starling account --serve", "for programs that ask often, a line each:\n" +
+				`      {"id": 1, "method": "account", "args": ["--mechanism", "gaussian", "--sigma", "5", "--delta", "1e-9"]}`},
 		},
 		setup: accountSetup,
 	}
@@ -57,6 +62,7 @@ Every answer is rounded up and names the theorem it rests on (docs/accounting.md
 func accountSetup(flags *flag.FlagSet) func(context.Context, *env, []string) error {
 	var q calculator.Ask
 	asJSON := flags.Bool("json", false, "print one JSON object")
+	serve := flags.Bool("serve", false, "answer questions of a program, a JSON object a line, until standard input ends")
 	mechanism := flags.String("mechanism", "", "what blurs the release: `NAME`")
 	flags.Float64Var(&q.Sigma, "sigma", 0, "standard deviation of Gaussian noise: `S`")
 	flags.IntVar(&q.Bands, "bands", 0, "how many rounds a draw of correlated noise reaches: `B`")
@@ -87,6 +93,9 @@ func accountSetup(flags *flag.FlagSet) func(context.Context, *env, []string) err
 	return func(ctx context.Context, e *env, args []string) error {
 		if err := noArgs("account", args); err != nil {
 			return err
+		}
+		if *serve {
+			return serveAccount(ctx, e, flags)
 		}
 		// A zero that was typed is not a default.
 		var zero error
@@ -134,7 +143,7 @@ func accountSetup(flags *flag.FlagSet) func(context.Context, *env, []string) err
 				return err
 			}
 		}
-		a, err := compute(ctx, q.Answer)
+		a, err := remembered(ctx, e, q, q.Answer)
 		if err != nil {
 			return ofCalculator(err)
 		}

@@ -7,7 +7,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"strings"
+	"time"
+
+	"github.com/starling-agg/starling/vdaf/pine"
 )
 
 // env is what a command may touch of the world around it.
@@ -22,6 +26,9 @@ type env struct {
 	watched bool
 	// plain: the terminal takes ASCII only.
 	plain bool
+	// shared is what the command has in common with others that one process answers; nil
+	// where it is alone.
+	shared *shared
 }
 
 // json prints one value on stdout as one object with a line to itself.
@@ -236,17 +243,42 @@ func compute[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	type answer struct {
 		value T
 		err   error
+		panic any // nothing, or what f panicked with
 	}
 	done := make(chan answer, 1)
 	go func() {
-		v, err := f()
-		done <- answer{v, err}
+		// A panic belongs to who asked, who may have other questions to answer.
+		var a answer
+		defer func() {
+			if p := recover(); p != nil {
+				a.panic = fmt.Sprintf("%v\n\n%s", p, debug.Stack())
+			}
+			done <- a
+		}()
+		a.value, a.err = f()
 	}()
 	select {
 	case a := <-done:
+		if a.panic != nil {
+			panic(a.panic)
+		}
 		return a.value, a.err
 	case <-ctx.Done():
 		var none T
 		return none, ctx.Err()
 	}
+}
+
+// calibrate measures what reports cost on this machine.
+func calibrate() (*pine.Speed, error) {
+	begun := time.Now()
+	return pine.Calibrate(func() time.Duration { return time.Since(begun) })
+}
+
+// speed is what calibrate measured, once a process.
+func (e *env) speed() (*pine.Speed, error) {
+	if e.shared != nil {
+		return e.shared.speed()
+	}
+	return calibrate()
 }

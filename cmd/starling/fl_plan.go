@@ -5,13 +5,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"time"
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/fl/outlook"
 	"github.com/starling-agg/starling/recipe"
-	"github.com/starling-agg/starling/vdaf/pine"
 )
 
 func flPlanCommand() *command {
@@ -75,12 +73,11 @@ what "starling recipe new" with a vector query of as many entries and the same n
 				if err != nil {
 					return wrong(err)
 				}
-				begun := time.Now()
-				speed, err := pine.Calibrate(func() time.Duration { return time.Since(begun) })
+				speed, err := e.speed()
 				if err != nil {
 					return err
 				}
-				p, err := compute(ctx, func() (*outlook.Plan, error) { return outlook.Make(o, speed) })
+				p, err := remembered(ctx, e, o, func() (*outlook.Plan, error) { return outlook.Make(o, speed) })
 				if invalid := new(recipe.InvalidError); errors.As(err, &invalid) || errors.Is(err, release.ErrNoGuarantee) {
 					return &failure{exitUsage, err, "ask for more devices, more epsilon or fewer rounds: starling fl plan --help"}
 				}

@@ -8,14 +8,12 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/dp/release"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/recipe/plan"
-	"github.com/starling-agg/starling/vdaf/pine"
 )
 
 func recipePlan() *command {
@@ -122,8 +120,7 @@ sums by group the bits and the mean square error of question & answer and of the
 					return err
 				}
 				if g.Query.Form() == recipe.Reals {
-					begun := time.Now()
-					if g.Speed, err = pine.Calibrate(func() time.Duration { return time.Since(begun) }); err != nil {
+					if g.Speed, err = e.speed(); err != nil {
 						return err
 					}
 				}

@@ -86,18 +86,25 @@ func exists(path string) bool {
 	return err == nil
 }
 
+// faultOf gives an error that a command ended with its exit code and its hint.
+func faultOf(err error) failure {
+	f := &failure{code: exitFailed, err: err}
+	if !errors.As(err, &f) {
+		f.code, f.hint = classify(err)
+	}
+	found := *f
+	if found.code == exitFailed && found.hint == "" {
+		found.hint = lastHint(err)
+	}
+	return found
+}
+
 // say prints an error as every command does and returns the exit code.
 func say(w io.Writer, err error) int {
 	if err == nil {
 		return exitDone
 	}
-	f := &failure{code: exitFailed, err: err}
-	if !errors.As(err, &f) {
-		f.code, f.hint = classify(err)
-	}
-	if f.code == exitFailed && f.hint == "" {
-		f.hint = lastHint(err)
-	}
+	f := faultOf(err)
 	fmt.Fprintf(w, "starling: error: %v\n", err)
 	if f.hint != "" {
 		fmt.Fprintf(w, "starling: hint: %s\n", f.hint)
