@@ -10,7 +10,7 @@ import (
 
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/collector"
-	"github.com/starling-agg/starling/lab/chart"
+	"github.com/starling-agg/starling/internal/prose"
 	"github.com/starling-agg/starling/lab/internal/randhie"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
@@ -124,7 +124,7 @@ func runCloak(ctx context.Context, o Options, visits []int) (*Report, error) {
 				r.Honest = z.Honest
 			}
 			through := fmt.Sprintf("RAND Health Insurance Experiment: %s devices, each of which sent %d messages through two hops; nobody knows whose any of them is",
-				chart.Count(float64(o.Population)), r.MessagesPerDevice)
+				prose.Count(float64(o.Population)), r.MessagesPerDevice)
 			r.words = chartWords{title: fmt.Sprintf("Visits to a doctor in a year, %d at most: their sum", mostVisits), x: "", y: "visits of all", subtitle: through}
 			if histogram {
 				r.words = chartWords{title: "Visits to a doctor in a year", x: "visits", y: "devices", subtitle: through}

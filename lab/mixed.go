@@ -21,7 +21,6 @@ import (
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/internal/prose"
 	"github.com/starling-agg/starling/internal/service"
-	"github.com/starling-agg/starling/lab/chart"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 	"github.com/starling-agg/starling/shuffle/hop"
@@ -399,11 +398,11 @@ func (c *mixed) compare(ctx context.Context, f *frame) error {
 	r, n := c.found, float64(x.ReportCount)
 	r.Accepted = x.ReportCount
 	c.asks.compare(x)
-	messages := chart.Count(n * float64(r.MessagesPerDevice))
+	messages := prose.Count(n * float64(r.MessagesPerDevice))
 	r.Saw = []Sight{
 		{"each client", "its own answer, the recipe, and the guarantee that it checked before it answered"},
 		{"relay", "who sent something, and when; nothing of what"},
-		{"gateway", fmt.Sprintf("%s sealed contributions of %s bytes each, not from whom", chart.Count(n), chart.Count(float64(r.ContributionBytes)))},
+		{"gateway", fmt.Sprintf("%s sealed contributions of %s bytes each, not from whom", prose.Count(n), prose.Count(float64(r.ContributionBytes)))},
 	}
 	analyzer := messages + " blurred answers, not from whom"
 	if !c.asks.direct {
@@ -421,7 +420,7 @@ func (c *mixed) compare(ctx context.Context, f *frame) error {
 		}
 		analyzer = messages + " random numbers, or as many of several, in no order; " + sums
 	}
-	r.Saw = append(r.Saw, Sight{"analyzer", analyzer}, Sight{"collector", fmt.Sprintf("no more than that result, and that there were %s contributions", chart.Count(n))})
+	r.Saw = append(r.Saw, Sight{"analyzer", analyzer}, Sight{"collector", fmt.Sprintf("no more than that result, and that there were %s contributions", prose.Count(n))})
 	c.counted(f)
 	return nil
 }
@@ -454,9 +453,9 @@ func (r *Report) writeMixed(w io.Writer, width int) {
 	what := plural(r.MessagesPerDevice, "message") + " of " + plural(r.MessageBytes, "byte")
 	counts := ""
 	if r.Honest > 0 {
-		counts = fmt.Sprintf("; the guarantee counts on %s of them to follow the recipe", chart.Count(float64(r.Honest)))
+		counts = fmt.Sprintf("; the guarantee counts on %s of them to follow the recipe", prose.Count(float64(r.Honest)))
 	}
-	for _, line := range prose.Wrap(fmt.Sprintf("Each device sent %s, sealed %s bytes in all%s.", what, chart.Count(float64(r.ContributionBytes)), counts), min(max(width, 60), 100)) {
+	for _, line := range prose.Wrap(fmt.Sprintf("Each device sent %s, sealed %s bytes in all%s.", what, prose.Count(float64(r.ContributionBytes)), counts), min(max(width, 60), 100)) {
 		fmt.Fprintln(w, line)
 	}
 	fmt.Fprintln(w)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/starling-agg/starling/client"
 	"github.com/starling-agg/starling/collector"
-	"github.com/starling-agg/starling/lab/chart"
+	"github.com/starling-agg/starling/internal/prose"
 	"github.com/starling-agg/starling/lab/internal/randhie"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
@@ -76,7 +76,7 @@ func runMixedGroups(ctx context.Context, o Options) (*Report, error) {
 			if direct {
 				through = "to an analyzer, which knows no more than its blur leaves"
 			}
-			h.found.words.subtitle = fmt.Sprintf("RAND Health Insurance Experiment: %s devices, each of which sent one blurred answer %s", chart.Count(float64(o.Population)), through)
+			h.found.words.subtitle = fmt.Sprintf("RAND Health Insurance Experiment: %s devices, each of which sent one blurred answer %s", prose.Count(float64(o.Population)), through)
 		},
 		compare: func(x *collector.Result) { h.tabulate(x) },
 	}

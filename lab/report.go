@@ -108,7 +108,7 @@ func sure(epsilon float64, unit string) string {
 // certifiedWords says what a certificate of the given size proves, as a sentence that
 // follows another.
 func certifiedWords(bytes int, proved recipe.Loss) string {
-	return fmt.Sprintf(" Every device checked the certificate of %s bytes, which proves %s without the accountant.", chart.Count(float64(bytes)), proved)
+	return fmt.Sprintf(" Every device checked the certificate of %s bytes, which proves %s without the accountant.", prose.Count(float64(bytes)), proved)
 }
 
 // wrapped is text in lines of at most width columns, within what is easy to read.
@@ -153,11 +153,11 @@ func (r *Report) see(c *client.Client, rec *recipe.Recipe) {
 	r.Saw = []Sight{
 		{"each client", "its own answer, the recipe, and the guarantee that it computed before it answered"},
 		{"leader", fmt.Sprintf("%s sealed reports of %s bytes on average, from whom and when; it could open its own half of "+
-			"each, which is uniformly random, and never both", chart.Count(float64(r.Sent)), chart.Count(float64(r.LeaderBytes)/float64(rows)))},
+			"each, which is uniformly random, and never both", prose.Count(float64(r.Sent)), prose.Count(float64(r.LeaderBytes)/float64(rows)))},
 		{"helper", fmt.Sprintf("the other halves, %s bytes on average, from the leader alone; uniformly random too",
-			chart.Count(float64(r.HelperBytes)/float64(rows)))},
+			prose.Count(float64(r.HelperBytes)/float64(rows)))},
 		{"collector", fmt.Sprintf("the sum of %s reports: %d numbers with both servers' noise in them",
-			chart.Count(float64(r.Accepted)), rec.Query.Aggregates())},
+			prose.Count(float64(r.Accepted)), rec.Query.Aggregates())},
 	}
 }
 
@@ -198,16 +198,16 @@ func (r *Report) Chart() *chart.Histogram {
 	h := &chart.Histogram{
 		Title: "Visits to a doctor in a year",
 		Subtitle: fmt.Sprintf("RAND Health Insurance Experiment: %s sealed reports, one a person and year; no server ever read one",
-			chart.Count(float64(r.Accepted))),
+			prose.Count(float64(r.Accepted))),
 		XLabel: "visits", YLabel: "reports", Labels: r.Labels, Estimate: r.Estimate, Interval: r.Interval95, Caption: r.Guarantee,
 	}
 	if r.Sampled != nil {
 		h.YLabel, h.Sampled = "devices", true
 		h.Subtitle = fmt.Sprintf("RAND Health Insurance Experiment, resampled: %s devices, of which %s reported in secret",
-			chart.Count(float64(r.Population)), chart.Count(float64(r.Answers)/float64(r.Rounds)))
+			prose.Count(float64(r.Population)), prose.Count(float64(r.Answers)/float64(r.Rounds)))
 		if r.KnownSample {
 			h.Subtitle = fmt.Sprintf("RAND Health Insurance Experiment, resampled: %s devices, of which %s were asked",
-				chart.Count(float64(r.Population)), chart.Count(float64(r.Answers)/float64(r.Rounds)))
+				prose.Count(float64(r.Population)), prose.Count(float64(r.Answers)/float64(r.Rounds)))
 		}
 		if r.Question == Needles {
 			h.Title = "Visits to a doctor in a year, of those with 8 or more"
@@ -216,7 +216,7 @@ func (r *Report) Chart() *chart.Histogram {
 	if w := r.words; w.title != "" {
 		h.Title, h.XLabel, h.YLabel = w.title, w.x, w.y
 		h.Subtitle = fmt.Sprintf("RAND Health Insurance Experiment: %s sealed reports of %s proved; no server ever read one",
-			chart.Count(float64(r.Accepted)), w.answer)
+			prose.Count(float64(r.Accepted)), w.answer)
 		if w.subtitle != "" {
 			h.Subtitle = w.subtitle
 		}
@@ -276,21 +276,21 @@ func (r *Report) WriteText(w io.Writer, width int, plain bool) error {
 			fmt.Fprintf(w, "  %-11s %s\n", map[bool]string{true: s.Party}[i == 0], line)
 		}
 	}
-	fmt.Fprintf(w, "\nReports: %s sent, %s accepted", chart.Count(float64(r.Sent)), chart.Count(float64(r.Accepted)))
+	fmt.Fprintf(w, "\nReports: %s sent, %s accepted", prose.Count(float64(r.Sent)), prose.Count(float64(r.Accepted)))
 	if len(r.Rejected) == 0 {
 		fmt.Fprint(w, ", none rejected")
 	}
 	fmt.Fprintln(w)
 	for _, reason := range slices.Sorted(maps.Keys(r.Rejected)) {
-		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("  %8s rejected: %-18s %s", chart.Count(float64(r.Rejected[reason])), reason,
+		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("  %8s rejected: %-18s %s", prose.Count(float64(r.Rejected[reason])), reason,
 			because[reason]), " "))
 	}
 	if r.Malicious > 0 {
 		fmt.Fprintf(w, "  %s were malicious; the worst bucket is %.1f standard errors from the truth, as if they had stayed away\n",
-			chart.Count(float64(r.Malicious)), r.WorstError())
+			prose.Count(float64(r.Malicious)), r.WorstError())
 	}
 	fmt.Fprintln(w, wrapped(fmt.Sprintf("\nSeconds: %s; %.1f in all, %s reports a second from device to result", stepSeconds(r.SecondsByStep), r.SecondsTotal,
-		chart.Count(r.ReportsPerSecond)), width))
+		prose.Count(r.ReportsPerSecond)), width))
 	_, err := io.WriteString(w, place("Picture: ", r.Picture)+place("Table:   ", r.Table))
 	return err
 }

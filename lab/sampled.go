@@ -92,14 +92,14 @@ func (p *population) promise(f *frame) {
 	}
 	rows := p.o.Rows
 	each, more := p.o.Population/rows, p.o.Population%rows
-	s.resampled = fmt.Sprintf("%s devices made of the %s rows: each row %s", chart.Count(float64(p.o.Population)),
-		chart.Count(float64(rows)), times(each))
+	s.resampled = fmt.Sprintf("%s devices made of the %s rows: each row %s", prose.Count(float64(p.o.Population)),
+		prose.Count(float64(rows)), times(each))
 	switch {
 	case each == 0:
 		s.resampled = fmt.Sprintf("%s devices, each with one of the %s rows, drawn by a fixed seed",
-			chart.Count(float64(p.o.Population)), chart.Count(float64(rows)))
+			prose.Count(float64(p.o.Population)), prose.Count(float64(rows)))
 	case more > 0:
-		s.resampled += fmt.Sprintf(", and %s of them, drawn by a fixed seed, once more", chart.Count(float64(more)))
+		s.resampled += fmt.Sprintf(", and %s of them, drawn by a fixed seed, once more", prose.Count(float64(more)))
 	}
 	if c := f.counting; c != nil {
 		s.Counted = &Counted{Leader: c.cohort.Leader, Helper: c.cohort.Helper, Attested: c.cohort.Attested, EnrolSeconds: c.visited.Seconds(), TooEarly: f.again,
@@ -240,7 +240,7 @@ func (p *population) forecast(r *recipe.Recipe) *forecast {
 
 // seeSampled fills in what each party saw.
 func (r *Report) seeSampled(rec *recipe.Recipe) {
-	count := func(n uint64) string { return chart.Count(float64(n)) }
+	count := func(n uint64) string { return prose.Count(float64(n)) }
 	device := "its own answer, the recipe, the guarantee that it computed, and its coin, which it paid for before it tossed it"
 	relay := fmt.Sprintf("%s encrypted requests of one size, from whom and when; not what is in them", count(r.forwarded))
 	gateway := fmt.Sprintf("%s sealed reports from nobody; it passed them on in %s requests, each in a new order", count(r.Sent), count(r.joined))
@@ -314,7 +314,7 @@ func (r *Report) writeSampled(w io.Writer, width int) {
 	item("forecast", fmt.Sprintf("%.4g, and between %.4g and %.4g in 999 labs of 1,000", s.SquaredErrorForecast,
 		s.SquaredErrorInterval[0], s.SquaredErrorInterval[1]))
 
-	count := func(n uint64) string { return chart.Count(float64(n)) }
+	count := func(n uint64) string { return prose.Count(float64(n)) }
 	fmt.Fprintln(w, "\nDevices")
 	item("who", s.resampled)
 	what := fmt.Sprintf("%s decisions: %s answers, %s dummies", count(s.Decisions), count(s.Answers), count(s.Dummies))

@@ -17,7 +17,7 @@ import (
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
 	"github.com/starling-agg/starling/dp/correlated"
-	"github.com/starling-agg/starling/lab/chart"
+	"github.com/starling-agg/starling/internal/prose"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
 )
@@ -142,10 +142,10 @@ func (r *SeriesReport) WriteText(w io.Writer, width int) error {
 	if _, err := fmt.Fprintf(w, `%s
 %s%s
  round  reports    error of round  (forecast)    of the sum so far  (forecast)  (independent)
-`, wrapped(fmt.Sprintf("Running sums of vectors of %s numbers, with noise that is correlated over rounds", chart.Count(float64(r.Dimension))), width),
-		wrappedPoint("Rounds", width, "%d; %s devices, each of them in every %dth, at most %d times", len(r.Rounds), chart.Count(float64(r.Devices)), r.Separation,
+`, wrapped(fmt.Sprintf("Running sums of vectors of %s numbers, with noise that is correlated over rounds", prose.Count(float64(r.Dimension))), width),
+		wrappedPoint("Rounds", width, "%d; %s devices, each of them in every %dth, at most %d times", len(r.Rounds), prose.Count(float64(r.Devices)), r.Separation,
 			r.Participations),
-		wrappedPoint("Their ledgers", width, "refused %s of %s answers a round too soon", chart.Count(float64(r.Refused)), chart.Count(float64(r.Early)))); err != nil {
+		wrappedPoint("Their ledgers", width, "refused %s of %s answers a round too soon", prose.Count(float64(r.Refused)), prose.Count(float64(r.Early)))); err != nil {
 		return err
 	}
 	step := max(1, len(r.Rounds)/8)
@@ -164,7 +164,7 @@ Reports: %s accepted of %s
 
 %s
 %s`, wrapped(fmt.Sprintf("Sums so far are %.2f times as accurate as with noise of each round's own and the same guarantee (forecast %.2f)",
-		r.Gain, r.GainForecast), width), chart.Count(float64(r.Accepted)), chart.Count(float64(r.Sent)), wrapped(r.Guarantee, width),
+		r.Gain, r.GainForecast), width), prose.Count(float64(r.Accepted)), prose.Count(float64(r.Sent)), wrapped(r.Guarantee, width),
 		ending(r.SecondsByStep, r.SecondsTotal, r.Table, width))
 	return err
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
-	"github.com/starling-agg/starling/lab/chart"
+	"github.com/starling-agg/starling/internal/prose"
 	"github.com/starling-agg/starling/lab/internal/randhie"
 	"github.com/starling-agg/starling/recipe"
 	"github.com/starling-agg/starling/recipe/account"
@@ -211,12 +211,12 @@ func (r *VectorReport) WriteText(w io.Writer, width int) error {
 	point := func(label, format string, args ...any) {
 		points.WriteString(wrappedPoint(label, width, format, args...))
 	}
-	entries := chart.Count(float64(r.Dimension))
+	entries := prose.Count(float64(r.Dimension))
 	point("Length of the exact mean", "%.4f", r.MeanNorm)
 	if r.Projection > 0 {
 		point("Error of the released mean", "%.4f, %.4f was expected: %.4f for the noise, %.4f for the projection", r.Error, r.Forecast, r.NoiseForecast,
 			r.ProjectionForecast)
-		point("Projection alone", "to %s numbers and back moves the exact mean by %.4f", chart.Count(float64(r.Projection)), r.ProjectionError)
+		point("Projection alone", "to %s numbers and back moves the exact mean by %.4f", prose.Count(float64(r.Projection)), r.ProjectionError)
 	} else {
 		point("Error of the released mean", "%.4f, of which the %s noise was expected to make %.4f", r.Error, whose, r.Forecast)
 	}
@@ -232,9 +232,9 @@ func (r *VectorReport) WriteText(w io.Writer, width int) error {
 			"over the bound were rejected", r.Moved, r.MovedAtMost, r.Moved-r.MovedAtMost, r.rejected())
 	}
 	_, err := fmt.Fprintf(w, "%s\n%s\n%s\n\n%s\n%s",
-		wrapped(fmt.Sprintf("The mean of %s vectors of %s numbers, which no server ever saw", chart.Count(float64(r.Devices)), entries), width), &points,
-		wrapped(fmt.Sprintf("Reports: %s accepted of %s; %s bytes each, %.2f times 4 bytes an entry", chart.Count(float64(r.Accepted)), chart.Count(float64(r.Sent)),
-			chart.Count(r.UploadBytes), r.Ratio), width),
+		wrapped(fmt.Sprintf("The mean of %s vectors of %s numbers, which no server ever saw", prose.Count(float64(r.Devices)), entries), width), &points,
+		wrapped(fmt.Sprintf("Reports: %s accepted of %s; %s bytes each, %.2f times 4 bytes an entry", prose.Count(float64(r.Accepted)), prose.Count(float64(r.Sent)),
+			prose.Count(r.UploadBytes), r.Ratio), width),
 		wrapped(guarantee, width), ending(r.SecondsByStep, r.SecondsTotal, r.Table, width))
 	return err
 }

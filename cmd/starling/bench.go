@@ -16,8 +16,8 @@ import (
 
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
+	"github.com/starling-agg/starling/internal/prose"
 	"github.com/starling-agg/starling/lab"
-	"github.com/starling-agg/starling/lab/chart"
 )
 
 func benchCommand() *command {
@@ -84,7 +84,7 @@ has the section [database.objects] of a leader, with absolute paths.`,
 
 // printBench writes a benchmark for people.
 func printBench(e *env, r *lab.BenchReport) error {
-	n := chart.Count
+	n := prose.Count
 	fmt.Fprintf(e.stdout, "%s reports of %s bytes in %.2f s on %d processors, engine %s\n",
 		n(float64(r.Reports)), n(float64(r.BytesEach)), r.Seconds, r.CPUs, r.Engine)
 	if r.Replicas > 1 {

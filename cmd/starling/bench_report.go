@@ -6,8 +6,8 @@ import (
 	"flag"
 	"fmt"
 
+	"github.com/starling-agg/starling/internal/prose"
 	"github.com/starling-agg/starling/lab"
-	"github.com/starling-agg/starling/lab/chart"
 )
 
 func benchReport() *command {
@@ -50,10 +50,10 @@ and helper do, on one core and without a network. Times are processor time of on
 				}
 				if r.Projection > 0 {
 					fmt.Fprintf(e.stdout, "%s numbers of a projection are sent; it puts the mean %.3g times its length off\n",
-						chart.Count(float64(r.Projection)), r.Lost)
+						prose.Count(float64(r.Projection)), r.Lost)
 				}
 				_, err = fmt.Fprintf(e.stdout, "%s bytes for %s entries, %.2f times 4 bytes an entry\nclient %.1f ms, leader %.1f ms, helper %.1f ms\n",
-					chart.Count(float64(r.UploadBytes)), chart.Count(float64(r.Dimension)), r.Ratio, r.ClientMS, r.LeaderMS, r.HelperMS)
+					prose.Count(float64(r.UploadBytes)), prose.Count(float64(r.Dimension)), r.Ratio, r.ClientMS, r.LeaderMS, r.HelperMS)
 				return err
 			}
 		},

@@ -144,7 +144,7 @@ that is over, or for each from --from to --to, and asking changes nothing. Where
 func resultChart(r *recipe.Recipe, x *collector.Result) *chart.Histogram {
 	h := &chart.Histogram{
 		Title: r.Name, XLabel: "bucket", YLabel: "reports", Estimate: x.Estimate, Interval: x.Interval95,
-		Subtitle: fmt.Sprintf("%s reports from %s to %s", chart.Count(float64(x.ReportCount)), x.From.Format(time.RFC3339), x.To.Format(time.RFC3339)),
+		Subtitle: fmt.Sprintf("%s reports from %s to %s", prose.Count(float64(x.ReportCount)), x.From.Format(time.RFC3339), x.To.Format(time.RFC3339)),
 		Caption:  fmt.Sprintf("Guarantee: %s. Noise: %s.", guaranteeOf(x.Guarantee), x.Of(r).Noise),
 	}
 	if x.View != "" {
@@ -212,7 +212,7 @@ func guaranteeOf(g *recipe.Guarantee) string {
 // sampledWords says what a batch of coins had to reach, and what was taken off it to get
 // to all devices that decided.
 func sampledWords(x *collector.Result) string {
-	s, count := x.Sampled, func(n float64) string { return chart.Count(math.Round(n)) }
+	s, count := x.Sampled, func(n float64) string { return prose.Count(math.Round(n)) }
 	words := fmt.Sprintf("Estimates are for about %s devices that decided. Released from %s reports on: %s answers",
 		count(s.Devices), count(float64(s.Threshold)), count(float64(s.MinBatch)))
 	if s.DummiesAllowed > 0 {
@@ -233,7 +233,7 @@ func leftOutWords(x *collector.Result) string {
 	}
 	var each []string
 	for _, p := range x.LeftOut {
-		each = append(each, fmt.Sprintf("batch %d, of %s contributions: %s", p.Number, chart.Count(float64(p.Contributions)), why[p.Why]))
+		each = append(each, fmt.Sprintf("batch %d, of %s contributions: %s", p.Number, prose.Count(float64(p.Contributions)), why[p.Why]))
 	}
 	return "Left out: " + strings.Join(each, "; ") + ". Estimates are scaled to the contributions of all batches, and their errors are wider by as much as these may differ; tables and deciles are of the others."
 }
@@ -289,7 +289,7 @@ func writeVector(w io.Writer, x *collector.Result) {
 		fmt.Fprintf(w, "%8d  %12.5g  %12.5g  %12.5g  %12.5g\n", i, x.Estimate[i], x.Stderr[i], mean[i], stderr[i])
 	}
 	if more := len(mean) - shownEntries; more > 0 {
-		fmt.Fprintf(w, "and %s more, which --json prints\n", chart.Count(float64(more)))
+		fmt.Fprintf(w, "and %s more, which --json prints\n", prose.Count(float64(more)))
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/starling-agg/starling/internal/prose"
 	"github.com/starling-agg/starling/lab"
-	"github.com/starling-agg/starling/lab/chart"
 )
 
 // columns is how wide text for people may be.
@@ -99,10 +99,10 @@ func wholeLine(s lab.Progress) string {
 		return b.String()
 	}
 	for _, c := range s.Counts {
-		fmt.Fprintf(&b, "  %s %s/%s", c.Party, chart.Count(float64(c.Done)), chart.Count(float64(c.Total)))
+		fmt.Fprintf(&b, "  %s %s/%s", c.Party, prose.Count(float64(c.Done)), prose.Count(float64(c.Total)))
 	}
 	if s.Rate > 0 {
-		fmt.Fprintf(&b, "  %s/s", chart.Count(s.Rate))
+		fmt.Fprintf(&b, "  %s/s", prose.Count(s.Rate))
 	}
 	if s.Left > 0 {
 		fmt.Fprintf(&b, "  %s left", s.Left.Round(time.Second))

@@ -18,8 +18,8 @@ import (
 	"github.com/starling-agg/starling/client/sender"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
+	"github.com/starling-agg/starling/internal/prose"
 	"github.com/starling-agg/starling/internal/releases"
-	"github.com/starling-agg/starling/lab/chart"
 	"github.com/starling-agg/starling/recipe"
 )
 
@@ -228,10 +228,10 @@ func (x *sending) printSent(e *env, sent *sender.Sent, units *answer.Tally) erro
 		unit := x.recipe.PrivacyUnit().Name
 		out["unit"], out["records"], out["units"], out["records_left_out"] = unit, units.Records, units.Units, units.LeftOut
 		if !x.asJSON {
-			fmt.Fprintf(e.stdout, "%s records, each %s's made one; %s left out\n", chart.Count(float64(units.Records)), unit, chart.Count(float64(units.LeftOut)))
+			fmt.Fprintf(e.stdout, "%s records, each %s's made one; %s left out\n", prose.Count(float64(units.Records)), unit, prose.Count(float64(units.LeftOut)))
 		}
 	}
-	all := chart.Count(float64(sent.Values))
+	all := prose.Count(float64(sent.Values))
 	var err error
 	switch relayed := x.options.Manifest != nil; {
 	case relayed && x.asJSON:
@@ -245,9 +245,9 @@ func (x *sending) printSent(e *env, sent *sender.Sent, units *answer.Tally) erro
 		out["reports_acknowledged"], out["reports_refused"] = sent.Values-refused, rejected
 		err = e.json(out)
 	default:
-		fmt.Fprintf(e.stdout, "%s sent, %s acknowledged\n", all, chart.Count(float64(sent.Values-refused)))
+		fmt.Fprintf(e.stdout, "%s sent, %s acknowledged\n", all, prose.Count(float64(sent.Values-refused)))
 		for _, reason := range slices.Sorted(maps.Keys(rejected)) {
-			fmt.Fprintf(e.stdout, "%s refused: %s\n", chart.Count(float64(rejected[reason])), reason)
+			fmt.Fprintf(e.stdout, "%s refused: %s\n", prose.Count(float64(rejected[reason])), reason)
 		}
 	}
 	if err == nil && refused == sent.Values {

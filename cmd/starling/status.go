@@ -20,8 +20,8 @@ import (
 	"github.com/starling-agg/starling/anonymity/gateway"
 	"github.com/starling-agg/starling/dap"
 	"github.com/starling-agg/starling/deploy"
+	"github.com/starling-agg/starling/internal/prose"
 	"github.com/starling-agg/starling/internal/service"
-	"github.com/starling-agg/starling/lab/chart"
 )
 
 // An aggregatorFile is a configuration and the role it was loaded for.
@@ -253,7 +253,7 @@ func statusCommand() *command {
 }
 
 func writeStatus(w io.Writer, s *status.Status) {
-	n := func(v uint64) string { return chart.Count(float64(v)) }
+	n := func(v uint64) string { return prose.Count(float64(v)) }
 	for _, t := range s.Tasks {
 		fmt.Fprintf(w, "%s, task %s: %s, %s batches of %s or more\n", s.Role, t.ID, t.Phase, t.BatchMode, n(t.MinBatch))
 		switch {
@@ -273,7 +273,7 @@ func writeStatus(w io.Writer, s *status.Status) {
 			fmt.Fprintf(w, "; this helper does not report progress")
 		}
 		if t.ReportsPerSec > 0 {
-			fmt.Fprintf(w, "; %s a second", chart.Count(t.ReportsPerSec))
+			fmt.Fprintf(w, "; %s a second", prose.Count(t.ReportsPerSec))
 		}
 		if t.SecondsLeft > 0 {
 			fmt.Fprintf(w, "; %s left", time.Duration(t.SecondsLeft*float64(time.Second)).Round(time.Second))
@@ -403,7 +403,7 @@ func span(d time.Duration) string {
 
 func writeReasons(w io.Writer, what string, counts map[string]uint64) {
 	for _, reason := range slices.Sorted(maps.Keys(counts)) {
-		fmt.Fprintf(w, "  %-10s %s %s\n", what, chart.Count(float64(counts[reason])), reason)
+		fmt.Fprintf(w, "  %-10s %s %s\n", what, prose.Count(float64(counts[reason])), reason)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/starling-agg/starling/anonymity/gateway"
 	"github.com/starling-agg/starling/deploy"
-	"github.com/starling-agg/starling/lab/chart"
+	"github.com/starling-agg/starling/internal/prose"
 )
 
 // A gatewayFile is the configuration of a gateway.
@@ -74,7 +74,7 @@ func readGateways(ctx context.Context, files []gatewayFile) ([]*deploy.GatewaySt
 }
 
 func writeGateway(w io.Writer, s *deploy.GatewayStatus) {
-	n := func(v uint64) string { return chart.Count(float64(v)) }
+	n := func(v uint64) string { return prose.Count(float64(v)) }
 	fmt.Fprintf(w, "gateway, %s or more requests of a task together\n", n(uint64(s.MinRound)))
 	fmt.Fprintf(w, "  uploads    %s taken by the leader, %s held", n(s.Passed), n(uint64(s.Held)))
 	if s.Oldest != nil {

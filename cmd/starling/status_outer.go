@@ -15,8 +15,8 @@ import (
 	"github.com/starling-agg/starling/anonymity/relay"
 	"github.com/starling-agg/starling/collector"
 	"github.com/starling-agg/starling/deploy"
+	"github.com/starling-agg/starling/internal/prose"
 	"github.com/starling-agg/starling/internal/service"
-	"github.com/starling-agg/starling/lab/chart"
 	"github.com/starling-agg/starling/recipe"
 )
 
@@ -115,7 +115,7 @@ func outerRelay(path string, c *deploy.Relay) outer {
 			return nil, nil, failf(exitUnreachable, serve, "%s: the relay: %w", path, err)
 		}
 		return map[string]any{"status": s, "ready": ready}, func(w io.Writer) {
-			fmt.Fprintf(w, "relay\n  requests   %s answered by the gateway\n", chart.Count(float64(s.Forwarded)))
+			fmt.Fprintf(w, "relay\n  requests   %s answered by the gateway\n", prose.Count(float64(s.Forwarded)))
 			writeReasons(w, "refused", s.Refused)
 			writeReady(w, ready)
 		}, nil

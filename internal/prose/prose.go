@@ -1,7 +1,9 @@
-// Package prose fits words to a terminal.
+// Package prose fits words to a terminal, and writes counts for people.
 package prose
 
 import (
+	"math"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -34,4 +36,20 @@ func Wrap(text string, width int) []string {
 		lines = append(lines, line)
 	}
 	return lines
+}
+
+// Count writes a count rounded to an integer with commas between thousands, as in "-6,308".
+func Count(x float64) string {
+	s := strconv.FormatFloat(math.Abs(math.Round(x)), 'f', 0, 64)
+	var b strings.Builder
+	if math.Round(x) < 0 {
+		b.WriteByte('-')
+	}
+	for i, c := range s {
+		if i > 0 && (len(s)-i)%3 == 0 {
+			b.WriteByte(',')
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
 }

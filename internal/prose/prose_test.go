@@ -31,3 +31,11 @@ func TestWrap(t *testing.T) {
 		}
 	}
 }
+
+func TestCount(t *testing.T) {
+	for x, want := range map[float64]string{0: "0", -0.4: "0", 999.5: "1,000", 6308: "6,308", -1234567: "-1,234,567", 12: "12"} {
+		if got := Count(x); got != want {
+			t.Errorf("Count(%v) = %q, want %q", x, got, want)
+		}
+	}
+}

@@ -12,8 +12,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
+
+	"github.com/starling-agg/starling/internal/prose"
 )
 
 // Z is the number of standard errors on either side of an estimate that hold 95 % of a
@@ -98,22 +99,6 @@ func ticks(low, high float64, n int) []float64 {
 	}
 }
 
-// Count writes a count rounded to an integer with commas between thousands, as in "-6,308".
-func Count(x float64) string {
-	s := strconv.FormatFloat(math.Abs(math.Round(x)), 'f', 0, 64)
-	var b strings.Builder
-	if math.Round(x) < 0 {
-		b.WriteByte('-')
-	}
-	for i, c := range s {
-		if i > 0 && (len(s)-i)%3 == 0 {
-			b.WriteByte(',')
-		}
-		b.WriteRune(c)
-	}
-	return b.String()
-}
-
 // fit cuts a label that is too long, by a measure of text, and puts more behind it.
 func fit(label, more string, width float64, measure func(string) float64) string {
 	if measure(label) <= width {
@@ -127,7 +112,7 @@ func fit(label, more string, width float64, measure func(string) float64) string
 }
 
 // drawn is Count with a true minus, as pictures have it.
-func drawn(x float64) string { return strings.Replace(Count(x), "-", "\u2212", 1) }
+func drawn(x float64) string { return strings.Replace(prose.Count(x), "-", "\u2212", 1) }
 
 // signed is drawn with a plus where it is due.
 func signed(x float64) string {

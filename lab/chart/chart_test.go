@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/starling-agg/starling/internal/draw"
+	"github.com/starling-agg/starling/internal/prose"
 )
 
 func sample() *Histogram {
@@ -29,7 +30,7 @@ func sample() *Histogram {
 			"is honest. Each server added discrete Gaussian noise of its own before the sum was released.",
 	}
 	for i, t := range truth {
-		h.Labels = append(h.Labels, map[bool]string{true: "20+", false: Count(float64(i))}[i == 20])
+		h.Labels = append(h.Labels, map[bool]string{true: "20+", false: prose.Count(float64(i))}[i == 20])
 		h.Estimate = append(h.Estimate, t+off[i])
 		h.Interval = append(h.Interval, [2]float64{t + off[i] - 8.5*Z, t + off[i] + 8.5*Z})
 	}
@@ -184,19 +185,6 @@ func TestTicks(t *testing.T) {
 	}
 }
 
-func TestCount(t *testing.T) {
-	for x, want := range map[float64]string{0: "0", -0.4: "0", 999.5: "1,000", 6308: "6,308", -1234567: "-1,234,567", 12: "12"} {
-		if got := Count(x); got != want {
-			t.Errorf("Count(%v) = %q, want %q", x, got, want)
-		}
-	}
-	for x, want := range map[float64]string{0: "0", 5: "+5", -5: "\u22125"} {
-		if got := signed(x); got != want {
-			t.Errorf("signed(%v) = %q, want %q", x, got, want)
-		}
-	}
-}
-
 // TestMinus: a picture writes minus signs, not hyphens.
 func TestMinus(t *testing.T) {
 	for x, want := range map[float64][2]string{-1234: {"\u22121,234", "\u22121,234"}, -0.2: {"0", "0"}, 0: {"0", "0"}, 7: {"7", "+7"}} {
@@ -248,6 +236,14 @@ func TestTruthOutside(t *testing.T) {
 		}
 		if got := strings.Contains(b.String(), ">60,000</text>"); got != known {
 			t.Errorf("truth known: %v; the axis goes up to 60,000: %v", known, got)
+		}
+	}
+}
+
+func TestSigned(t *testing.T) {
+	for x, want := range map[float64]string{0: "0", 5: "+5", -5: "\u22125"} {
+		if got := signed(x); got != want {
+			t.Errorf("signed(%v) = %q, want %q", x, got, want)
 		}
 	}
 }

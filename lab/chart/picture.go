@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/starling-agg/starling/internal/draw"
+	"github.com/starling-agg/starling/internal/prose"
 )
 
 // The picture's size in points.
@@ -54,9 +55,9 @@ func (h *Histogram) words() string {
 	fmt.Fprintf(&b, "%s. Bar chart of %s by %s, estimates with 95 %% intervals:", h.Subtitle, h.YLabel, h.XLabel)
 	for i, label := range h.Labels {
 		low, high := h.interval(i)
-		fmt.Fprintf(&b, " %s: %s (%s to %s)", label, Count(h.Estimate[i]), Count(low), Count(high))
+		fmt.Fprintf(&b, " %s: %s (%s to %s)", label, prose.Count(h.Estimate[i]), prose.Count(low), prose.Count(high))
 		if h.Truth != nil {
-			fmt.Fprintf(&b, ", truth %s", Count(h.Truth[i]))
+			fmt.Fprintf(&b, ", truth %s", prose.Count(h.Truth[i]))
 		}
 		b.WriteByte(';')
 	}

@@ -6,6 +6,8 @@ import (
 	"math"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/starling-agg/starling/internal/prose"
 )
 
 // minBar is the least number of columns left for bars.
@@ -35,9 +37,9 @@ func (h *Histogram) WriteText(w io.Writer, width int, plain bool) error {
 	for i, label := range h.Labels {
 		low, high := h.interval(i)
 		label = fit(label, more, float64((width-6)/3), func(s string) float64 { return float64(utf8.RuneCountInString(s)) })
-		row := []string{label, Count(h.Estimate[i]), Count(low) + " to " + Count(high)}
+		row := []string{label, prose.Count(h.Estimate[i]), prose.Count(low) + " to " + prose.Count(high)}
 		if h.Truth != nil {
-			row = append(row, Count(h.Truth[i]))
+			row = append(row, prose.Count(h.Truth[i]))
 		}
 		rows = append(rows, row)
 		most = max(most, high)
