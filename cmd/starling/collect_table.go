@@ -1,3 +1,5 @@
+//go:build !lean
+
 package main
 
 import (
@@ -6,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -16,23 +17,6 @@ import (
 	"github.com/starling-agg/starling/lab/chart"
 	"github.com/starling-agg/starling/recipe"
 )
-
-// mostTyped bounds a file of texts or of a query, in bytes.
-const mostTyped = 1 << 20
-
-// readSmall reads a file of at most mostTyped bytes.
-func readSmall(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, mostTyped+1))
-	if err == nil && len(b) > mostTyped {
-		err = fmt.Errorf("%s is longer than %d bytes", path, mostTyped)
-	}
-	return b, err
-}
 
 // readLines reads the lines of a file that are not empty; none where no file is named.
 func readLines(path string) (lines []string, err error) {

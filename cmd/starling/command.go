@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,6 +31,14 @@ type env struct {
 	// where it is alone.
 	shared *shared
 }
+
+// columns is how wide text for people may be.
+func (e *env) columns() int {
+	return cmp.Or(e.prose(), 100)
+}
+
+// prose is how wide whoever reads wants text to be, 0 where nobody said.
+func (e *env) prose() int { return cmp.Or(e.asked, e.width) }
 
 // json prints one value on stdout as one object with a line to itself.
 func (e *env) json(v any) error {
@@ -131,7 +140,7 @@ func (c *command) nearest(path, typed string) string {
 	if best := closest(typed, names); best != "" {
 		return path + " " + best
 	}
-	return path + " --help"
+	return path + " --help" + elsewhere
 }
 
 // nearestFlag names the flag that a mistyped one most likely meant, and what it takes.

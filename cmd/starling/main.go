@@ -44,22 +44,3 @@ func utf8Locale() bool {
 	}
 	return true
 }
-
-// root lists the commands in the order in which a newcomer meets them.
-func root() *command {
-	return &command{
-		name:  "starling",
-		short: "Private statistics: everyone counts, no one is seen",
-		long: `An organisation asks, devices answer, and two servers that each see only noise add the answers up.
-The result is a histogram, a count or a sum, with its error and a guarantee that each device checks for itself.`,
-		examples: [][2]string{
-			{"starling lab", "play every party on this machine and see a private histogram of real data"},
-			{"starling lab --keep DIR", "the same, and leave the deployment in DIR for the other commands"},
-		},
-		sub: []*command{
-			labCommand(), initCommand(), serveCommand(), recipeCommand(), keyCommand(), manifestCommand(), logCommand(), attesterCommand(), enrolCommand(), visitCommand(), sendCommand(), budgetCommand(), statusCommand(), whyCommand(), taskCommand(), repairCommand(), backupCommand(), restoreCommand(), migrateCommand(), collectCommand(), checkCommand(), doctorCommand(), benchCommand(),
-			accountCommand(), figuresCommand(), flCommand(),
-			versionCommand(), licensesCommand(),
-		},
-	}
-}

@@ -1,7 +1,8 @@
+//go:build !lean
+
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 	"sync"
@@ -11,14 +12,6 @@ import (
 	"github.com/starling-agg/starling/internal/prose"
 	"github.com/starling-agg/starling/lab"
 )
-
-// columns is how wide text for people may be.
-func (e *env) columns() int {
-	return cmp.Or(e.prose(), 100)
-}
-
-// prose is how wide whoever reads wants text to be, 0 where nobody said.
-func (e *env) prose() int { return cmp.Or(e.asked, e.width) }
 
 // A progress shows how far long work is, on stderr: a line that redraws itself on a
 // terminal, else one line a phase.

@@ -21,11 +21,11 @@ import (
 	"github.com/starling-agg/starling/recipe/account"
 )
 
-func recipeCommand() *command {
+func recipeCommand(sub ...*command) *command {
 	return &command{
 		name:  "recipe",
 		short: "Make or read a recipe: what is asked, how, and what it guarantees",
-		sub:   []*command{recipePlan(), recipeNew(), recipeAgain(), recipeShow(), recipeCertificate()},
+		sub:   sub,
 	}
 }
 
@@ -278,6 +278,23 @@ func usageUnless(path string, err error) error {
 
 func usageOf(path string, err error) error {
 	return &failure{exitUsage, err, "starling " + path + " --help"}
+}
+
+// mostTyped bounds a file of texts or of a query, in bytes.
+const mostTyped = 1 << 20
+
+// readSmall reads a file of at most mostTyped bytes.
+func readSmall(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, mostTyped+1))
+	if err == nil && len(b) > mostTyped {
+		err = fmt.Errorf("%s is longer than %d bytes", path, mostTyped)
+	}
+	return b, err
 }
 
 // parseQuery reads a query as the usage of `recipe new` describes it.

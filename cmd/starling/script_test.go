@@ -40,8 +40,12 @@ func buildAndRun(m *testing.M) int {
 		if runtime.GOOS == "windows" {
 			name += ".exe"
 		}
+		args := []string{"build", "-ldflags", "-s -w", "-o", filepath.Join(dir, name)}
+		if lean {
+			args = append(args, "-tags", "lean")
+		}
 		var out []byte
-		if out, err = exec.Command("go", "build", "-ldflags", "-s -w", "-o", filepath.Join(dir, name), ".").CombinedOutput(); err != nil {
+		if out, err = exec.Command("go", append(args, ".")...).CombinedOutput(); err != nil {
 			err = fmt.Errorf("%w\n%s", err, out)
 		}
 	}

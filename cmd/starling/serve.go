@@ -14,12 +14,9 @@ import (
 	"github.com/starling-agg/starling/internal/service"
 )
 
-func serveCommand() *command {
-	return &command{
-		name:  "serve",
-		short: "Run a leader, a helper, a relay, a gateway, a transparency log, a witness, a hop, an analyzer, a controller or an agent until SIGTERM",
-		sub:   []*command{serveRole(dap.RoleLeader), serveRole(dap.RoleHelper), serveRelay(), serveGateway(), serveLog(), serveWitness(), serveAttester(), serveHop(), serveAnalyzer(), serveController(), serveAgent()},
-	}
+// serveCommand is the group of commands that run a party, which whom names in words.
+func serveCommand(whom string, sub ...*command) *command {
+	return &command{name: "serve", short: "Run " + whom + " until SIGTERM", sub: sub}
 }
 
 // A server is a configuration that was read and can run.

@@ -141,7 +141,10 @@ func readAll(ctx context.Context, files []aggregatorFile, stopped bool) ([]*stat
 	var all []*status.Status
 	for _, f := range files {
 		s, err := readStatus(ctx, f.config.Local.Address)
-		if errors.Is(err, errStopped) && stopped {
+		switch unread := errors.Is(err, errStopped) && stopped; {
+		case lean && unread:
+			err = fmt.Errorf("%w, and this build reads no store", err)
+		case !lean && unread: // or the other build would have all stores in it
 			if from, err2 := f.config.StoppedStatus(ctx); err2 == nil {
 				from.Stopped = true
 				s, err = from, nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/starling-agg/starling/cmd/starling/internal/licenses"
@@ -17,7 +18,8 @@ import (
 type build struct {
 	Version string   `json:"version"`
 	Commit  string   `json:"commit,omitempty"`
-	Changed bool     `json:"changed"` // built from a tree that differs from the commit
+	Changed bool     `json:"changed"`        // built from a tree that differs from the commit
+	Lean    bool     `json:"lean,omitempty"` // for agents and accountants alone
 	Go      string   `json:"go"`
 	System  string   `json:"system"`
 	DAP     string   `json:"dap"` // what a task speaks that names no draft
@@ -26,7 +28,7 @@ type build struct {
 }
 
 func thisBuild() build {
-	b := build{Version: "unreleased", Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH,
+	b := build{Version: "unreleased", Lean: lean, Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH,
 		DAP: dap.Draft18.String(), VDAF: vdaf.Version}
 	for _, v := range dap.Versions {
 		b.Drafts = append(b.Drafts, v.String())
@@ -73,6 +75,9 @@ func versionCommand() *command {
 						commit += " with changes"
 					}
 				}
+				if b.Lean {
+					commit += ", for agents and accountants"
+				}
 				fmt.Fprintf(e.stdout, "starling %s%s\n%s %s\nspeaks %s, VDAF drafts %d to 20\n",
 					b.Version, commit, b.Go, b.System, strings.Join(b.Drafts, " and "), b.VDAF)
 				return nil
@@ -96,6 +101,11 @@ func licensesCommand() *command {
 				all, err := licenses.All()
 				if err != nil {
 					return err
+				}
+				if info, ok := debug.ReadBuildInfo(); lean && ok {
+					all = slices.DeleteFunc(all, func(m licenses.Module) bool {
+						return m.Path != "std" && !slices.ContainsFunc(info.Deps, func(d *debug.Module) bool { return d.Path == m.Path })
+					})
 				}
 				wanted := all[:0:0]
 				for _, m := range all {
