@@ -32,6 +32,8 @@ func readTraining(ctx context.Context, path string, c *deploy.Controller) (s *ro
 		return s, true, nil
 	case !errors.Is(err, errStopped):
 		return nil, false, failf(exitUnreachable, "starling doctor "+path, "%s: the controller: %w", path, err)
+	case lean:
+		return nil, false, failf(exitUnreachable, noController(path), "%s: the controller: %w", path, errNoStore)
 	}
 	err = c.Stopped(ctx, func(r *round.Controller) error {
 		s, err = r.Status()
@@ -204,7 +206,7 @@ func readModel(ctx context.Context, path string, c *deploy.Controller, average b
 	if err != nil {
 		return nil, err
 	}
-	if !running {
+	if !lean && !running {
 		err := c.Stopped(ctx, func(r *round.Controller) error {
 			if list, _, err = r.Parameters(); average {
 				list, err = r.Average()

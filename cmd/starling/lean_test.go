@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -18,6 +19,9 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/starling-agg/starling/deploy"
+	"github.com/starling-agg/starling/internal/service"
 )
 
 // The tests of the build for agents and accountants: go test -tags lean -run Lean. They hold
@@ -126,6 +130,30 @@ func TestLeanElsewhere(t *testing.T) {
 	}
 	if b := thisBuild(); !b.Lean {
 		t.Errorf("the version is %+v", b)
+	}
+}
+
+// TestLeanStopped: a party that is stopped is said to be, and its store is left alone.
+func TestLeanStopped(t *testing.T) {
+	t.Chdir(t.TempDir())
+	at, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at.Close()
+	address := at.Addr().String()
+	if err := os.WriteFile("controller.toml", []byte(strings.Replace(controllerExample, "127.0.0.1:9005", address, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"status", "fl status", "fl model --out model.f32"} {
+		code, _, stderr := inProcess(t, strings.Fields(command+" controller.toml"))
+		if code != exitUnreachable || !strings.Contains(stderr, errNoStore.Error()) || !strings.Contains(stderr, "serve controller") {
+			t.Errorf("starling %s: exit code %d, %s", command, code, stderr)
+		}
+	}
+	leader := aggregatorFile{"leader.toml", &deploy.Aggregator{Local: deploy.Local{Address: service.Address(address)}}}
+	if _, err := readAll(t.Context(), []aggregatorFile{leader}, true); !errors.Is(err, errNoStore) {
+		t.Errorf("a leader that is stopped: %v", err)
 	}
 }
 

@@ -85,6 +85,9 @@ func loadAggregators(command string, args []string) ([]aggregatorFile, error) {
 // errStopped: nobody listens on an aggregator's local listener.
 var errStopped = errors.New("it is not running")
 
+// errNoStore: the lean build would have every engine of a store in it if it opened one.
+var errNoStore = fmt.Errorf("%w, and this build reads no store", errStopped)
+
 // localClient speaks to a local listener, be it a port or a unix socket.
 func localClient(a service.Address) *http.Client {
 	t := &http.Transport{DisableKeepAlives: true}
@@ -143,8 +146,8 @@ func readAll(ctx context.Context, files []aggregatorFile, stopped bool) ([]*stat
 		s, err := readStatus(ctx, f.config.Local.Address)
 		switch unread := errors.Is(err, errStopped) && stopped; {
 		case lean && unread:
-			err = fmt.Errorf("%w, and this build reads no store", err)
-		case !lean && unread: // or the other build would have all stores in it
+			err = errNoStore
+		case !lean && unread:
 			if from, err2 := f.config.StoppedStatus(ctx); err2 == nil {
 				from.Stopped = true
 				s, err = from, nil
