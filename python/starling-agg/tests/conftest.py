@@ -47,6 +47,48 @@ def free_port() -> int:
     raise AssertionError("no port is free")
 
 
+CONTROLLER = """\
+role = "controller"
+data = "controller"
+record = "controller.record"
+key = "secrets/controller.key"
+terms = "training.toml"
+collector = "../ada/collector.toml"
+control = "controller/control.sock"
+manual = true
+cohort = 2
+average = 1.0
+poll = "200ms"
+[optimizer]
+rate = 1.0
+[public]
+address = "127.0.0.1:{public}"
+[local]
+address = "127.0.0.1:{local}"
+"""
+
+# The second recipe is of no training, and its servers are away: nothing of it comes so far.
+AGENT = """\
+role = "agent"
+socket = "run/agent.sock"
+data = "ledger"
+budget_epsilon = 1e6
+budget_delta = 0.1
+any_keys = true
+[[tasks]]
+recipe = "../recipe.starling"
+models = "{models}"
+max_epsilon = 1e6
+min_batch = 2
+data = ["digits"]
+[[tasks]]
+recipe = "../plain.starling"
+data = ["digits"]
+[local]
+address = "127.0.0.1:{local}"
+"""
+
+
 class Deployment:
     """Files in a directory, and the processes that serve them."""
 
@@ -69,14 +111,26 @@ class Deployment:
 
         collector = init("collector", "--owner", "Ada", "ada")
         leader = init("leader", "--owner", "Ada", *ports("leader"), "ada")
-        joined = ("--join", "ada/invitations/leader.invitation", "--fingerprint", leader["fingerprint"])
-        joined += ("--join", "ada/invitations/collector.invitation", "--fingerprint", collector["fingerprint"])
+        joined: tuple[str, ...] = (
+            "--join",
+            "ada/invitations/leader.invitation",
+            "--fingerprint",
+            leader["fingerprint"],
+        )
+        joined += (
+            "--join",
+            "ada/invitations/collector.invitation",
+            "--fingerprint",
+            collector["fingerprint"],
+        )
         helper = init("helper", "--owner", "Ben", *ports("helper"), *joined, "ben")
-        init("--join", "ben/invitations/helper.invitation", "--fingerprint", helper["fingerprint"], "ada")
+        init(
+            "--join", "ben/invitations/helper.invitation", "--fingerprint", helper["fingerprint"], "ada"
+        )
         key = init("controller", "--owner", "Cleo", *ports("controller"), "cleo")["public"][0]
         terms = f'clip = 1.0\nrounds = {ROUNDS}\n[[tensor]]\nname = "w"\nshape = [2, {NUMBERS // 2}]\n'
         (self.dir / "cleo/training.toml").write_text(terms)
-        servers = ("--leader", self.url("leader"), "--helper", self.url("helper"))
+        servers: tuple[str, ...] = ("--leader", self.url("leader"), "--helper", self.url("helper"))
         servers += ("--precision", "1s", "--grace", "1s", "--round", "4", "--min-batch", "2")
         run(
             *(self.binary, "recipe", "new", "--name", "Training", "--query", f"vector:{NUMBERS}:1:10"),
@@ -87,22 +141,28 @@ class Deployment:
         for server in ("ada/leader.toml", "ben/helper.toml"):
             with (self.dir / server).open("a") as f:
                 f.write('\n[limits]\nclock_skew = "1s"\n')
+        plain = (
+            "--leader",
+            "http://127.0.0.1:9/",
+            "--helper",
+            "http://127.0.0.1:10/",
+            "--min-batch",
+            "20",
+        )
+        run(
+            *(self.binary, "recipe", "new", "--name", "Plain", "--query", f"vector:{NUMBERS}:1:10"),
+            *("--epsilon", "4", "--round", "8760", *plain, "plain.starling"),
+            cwd=self.dir,
+        )
         for party in ("ada", "ben", "cleo"):
             shutil.copy(self.dir / "recipe.starling", self.dir / party)
-        local = f'[local]\naddress = "127.0.0.1:{free_port()}"\n'
         (self.dir / "cleo/controller.toml").write_text(
-            'role = "controller"\ndata = "controller"\nrecord = "controller.record"\n'
-            'key = "secrets/controller.key"\nterms = "training.toml"\ncollector = "../ada/collector.toml"\n'
-            'control = "controller/control.sock"\nmanual = true\ncohort = 2\naverage = 1.0\npoll = "200ms"\n'
-            f'[optimizer]\nrate = 1.0\n[public]\naddress = "127.0.0.1:{self.port["controller"]}"\n{local}'
+            CONTROLLER.format(public=self.port["controller"], local=free_port())
         )
         for agent in ("one", "two"):
             (self.dir / agent).mkdir()
             (self.dir / agent / "agent.toml").write_text(
-                'role = "agent"\nsocket = "run/agent.sock"\ndata = "ledger"\nbudget_epsilon = 1e6\n'
-                'budget_delta = 0.1\nany_keys = true\n[[tasks]]\nrecipe = "../recipe.starling"\n'
-                f'models = "{self.url("controller")}"\nmax_epsilon = 1e6\nmin_batch = 2\ndata = ["digits"]\n'
-                f'[local]\naddress = "127.0.0.1:{free_port()}"\n'
+                AGENT.format(models=self.url("controller"), local=free_port())
             )
 
     def start(self, role: str, config: str) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import signal
-import time
 from array import array
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy
@@ -60,7 +60,7 @@ def test_training(deployment: Deployment) -> None:
     assert isinstance(ledger, sa.Ledger)
     assert set(ledger) <= set(sa.Ledger.__annotations__)
     assert 0 < ledger.epsilon < ledger.max_epsilon
-    assert ledger.tasks[0].rounds == 1
+    assert [t.rounds for t in ledger.tasks if t.task == task.task] == [1]
     one = agents[0].ledger(task)
     assert isinstance(one, sa.TaskLedger)
     assert one.next.epsilon > one.loss.epsilon > 0
@@ -104,16 +104,20 @@ def test_training(deployment: Deployment) -> None:
 def test_refusals(deployment: Deployment) -> None:
     """What the agent refuses comes as a class of its own, with what to do."""
     a = deployment.agent("two")
-    task = a.tasks()[0]
-    assert a.task(task.task) == a.task(task)
-    for cls, ask in {
+    task = a.tasks()[1]
+    assert a.task(task.task) == a.task(task) == task
+    assert (task.session, task.model, task.numbers) == (None, None, NUMBERS)
+    refused: dict[type[sa.AgentError], Callable[[], object]] = {
         sa.UnknownTask: lambda: a.task(NO_TASK),
         sa.MalformedRequest: lambda: a.ledger("xy"),
         sa.NothingThere: lambda: a._get("/v1/nothing"),
         sa.MethodRefused: lambda: a._ask("POST", "/v1/tasks"),
         sa.NoModel: lambda: a.model("0" * 64),
         sa.PolicyRefused: lambda: a.contribute(task, task.round, [0.1] * NUMBERS, data="other"),
-    }.items():
+        sa.RoundOver: lambda: a.contribute(task, task.round - 1, [0.1] * NUMBERS, data="digits"),
+        sa.RoundNotBegun: lambda: a.contribute(task, task.round + 1, [0.1] * NUMBERS, data="digits"),
+    }
+    for cls, ask in refused.items():
         with pytest.raises(cls) as e:
             ask()
         assert e.value.problem
@@ -122,7 +126,14 @@ def test_refusals(deployment: Deployment) -> None:
     with pytest.raises(sa.PolicyRefused, match="persons"):
         a.contribute(task, task.round, [0.1] * 2 * NUMBERS, data="digits", persons=2)
     before = a.status().contributions.raw
-    for vector in ([], [0.1], [0.1] * (NUMBERS + 1), [math.nan] * NUMBERS, [math.inf] * NUMBERS, [1e39] * NUMBERS):
+    for vector in (
+        [],
+        [0.1],
+        [0.1] * (NUMBERS + 1),
+        [math.nan] * NUMBERS,
+        [math.inf] * NUMBERS,
+        [1e39] * NUMBERS,
+    ):
         with pytest.raises(sa.BadVector):
             a.contribute(task, task.round, vector, data="digits")
     assert a.status().contributions.raw == before, "a bad vector was sent"
@@ -150,4 +161,3 @@ def test_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         sa.Agent(tmp_path / ("x" * 200)).tasks()
     with pytest.raises(sa.ControllerDown, match="starling serve controller"):
         sa.Controller(tmp_path / "none.sock").begin()
-    assert time.monotonic()

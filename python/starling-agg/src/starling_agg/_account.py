@@ -247,10 +247,13 @@ class Accountant:
 
 
 def arguments(flags: Mapping[str, Any]) -> list[str]:
-    """Keywords as flags: `min_batch=20` is --min-batch=20, True the flag alone, None none."""
+    """Keywords as flags: `min_batch=20` is --min-batch=20, True the flag alone, None none.
+
+    A flag that is a word of Python's has _ behind it: `from_="2026-01-31T00:00:00Z"`.
+    """
     out = []
     for name, value in flags.items():
-        flag = "--" + name.replace("_", "-")
+        flag = "--" + name.rstrip("_").replace("_", "-")
         if name in ("json", "serve"):
             raise CommandError(f"{flag} is not for questions", "leave it out", "usage", 2)
         if value is True:
