@@ -29,6 +29,12 @@ def binary() -> str:
     return starling_agg.find_binary()
 
 
+@pytest.fixture(scope="session")
+def whole() -> str:
+    """The program with all parties."""
+    return starling_agg.find_binary(whole=True)
+
+
 def run(binary: str, *args: Any, cwd: Path) -> str:
     done = subprocess.run([binary, *map(str, args)], cwd=cwd, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -92,8 +98,8 @@ address = "127.0.0.1:{local}"
 class Deployment:
     """Files in a directory, and the processes that serve them."""
 
-    def __init__(self, binary: str, dir: Path) -> None:
-        self.binary, self.dir = binary, dir
+    def __init__(self, binary: str, dir: Path, agents: str = "") -> None:
+        self.binary, self.dir, self.agents = binary, dir, agents  # programs, and where
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.port = {n: free_port() for n in ("leader", "helper", "controller")}
 
@@ -169,7 +175,10 @@ class Deployment:
         log = (self.dir / f"{config.replace('/', '-')}.log").open("ab")
         with log:
             self.running[config] = subprocess.Popen(
-                [self.binary, "serve", role, config], cwd=self.dir, stdout=log, stderr=log
+                [self.agents if role == "agent" else self.binary, "serve", role, config],
+                cwd=self.dir,
+                stdout=log,
+                stderr=log,
             )
 
     def stop(self, config: str, how: int = signal.SIGTERM) -> None:
@@ -210,10 +219,10 @@ def wait_for(true: Any, passing: type[Exception] = (), dep: Deployment | None = 
 
 
 @pytest.fixture(scope="session")
-def deployment(binary: str) -> Iterator[Deployment]:
+def deployment(whole: str, binary: str) -> Iterator[Deployment]:
     # A unix socket's path has about a hundred bytes: not below pytest's own directory.
     with tempfile.TemporaryDirectory(prefix="agg") as dir:
-        d = Deployment(binary, Path(dir))
+        d = Deployment(whole, Path(dir), binary)
         d.make()
         try:
             d.start("leader", "ada/leader.toml")

@@ -383,7 +383,12 @@ def test_programs_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(sa.BinaryMissing, match="STARLING"):
         Accountant()
     monkeypatch.setenv("STARLING", slow)
-    assert Accountant()._binary == slow
+    assert Accountant()._binary == sa.find_binary() == slow
+    monkeypatch.delenv("STARLING_WHOLE", raising=False)
+    assert sa.find_binary(whole=True) == slow
+    monkeypatch.setenv("STARLING_WHOLE", "/bin/true")
+    assert sa.find_binary(whole=True) == "/bin/true"
+    assert sa.find_binary() == slow
 
 
 def test_interrupted(accountant: Accountant, monkeypatch: pytest.MonkeyPatch) -> None:

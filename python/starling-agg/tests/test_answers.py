@@ -293,17 +293,17 @@ def test_timeout(tmp_path: Path) -> None:
             sa.Controller(tmp_path / "s", timeout=0.2).begin()
 
 
-def test_collect(binary: str, tmp_path: Path) -> None:
+def test_collect(whole: str, tmp_path: Path) -> None:
     """A batch of a lab's deployment, asked for again, and one of which nothing comes."""
     subprocess.run(
-        [binary, "lab", "--rows", "300", "--keep", "lab", "--out", "."],
+        [whole, "lab", "--rows", "300", "--keep", "lab", "--out", "."],
         cwd=tmp_path,
         check=True,
         capture_output=True,
     )
     lab = tmp_path / "lab"
     state = json.loads((lab / "collector.state").read_text())
-    d = Deployment(binary, lab)
+    d = Deployment(whole, lab)
     for role in ("leader", "helper"):
         d.start(role, f"{role}.toml")
     try:
@@ -312,7 +312,7 @@ def test_collect(binary: str, tmp_path: Path) -> None:
         got: list[sa.Result] = []
 
         def asked() -> bool:
-            got[:] = sa.collect(lab / "collector.toml", binary, from_=begin, to=to, timeout="5s")
+            got[:] = sa.collect(lab / "collector.toml", whole, from_=begin, to=to, timeout="5s")
             return True
 
         wait_for(asked, sa.CollectError, d)
@@ -322,17 +322,17 @@ def test_collect(binary: str, tmp_path: Path) -> None:
         assert len(r.estimate) == len(r.buckets) == len(r["raw"]) == 21
         assert r.raw["raw"] == list(r["raw"])
         assert (r["from"], r["to"]) == (begin, to)
-        again = sa.collect(lab / "collector.toml", binary, from_=begin, to=to)
+        again = sa.collect(lab / "collector.toml", whole, from_=begin, to=to)
         assert again == [r], "the same question has the same answer"
     finally:
         for config in list(d.running):
             d.stop(config)
     with pytest.raises(sa.CollectError) as e:
-        sa.collect(tmp_path / "none.toml", binary)
+        sa.collect(tmp_path / "none.toml", whole)
     assert (e.value.kind, e.value.exit, e.value.results) == ("input", 3, ())
     assert e.value.hint
     with pytest.raises(sa.CollectError, match="no flag --nothing"):
-        sa.collect(lab / "collector.toml", binary, nothing=3)
+        sa.collect(lab / "collector.toml", whole, nothing=3)
 
 
 def test_collect_keeps_what_came(tmp_path: Path) -> None:

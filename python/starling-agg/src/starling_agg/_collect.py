@@ -58,8 +58,9 @@ def collect(
     """Ask for a batch: a Result for each round. Keywords are the flags of `starling collect`.
 
     The same question always gets the same answer, so one that was interrupted is asked again.
+    It takes the whole program, which starling-bin is a part of: $STARLING_WHOLE names it.
     """
-    program = os.fspath(binary) if binary is not None else find()
+    program = os.fspath(binary) if binary is not None else find(whole=True)
     command = [program, "collect", "--json", *arguments(flags), os.path.abspath(os.fspath(config))]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
