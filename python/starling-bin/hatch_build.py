@@ -48,8 +48,8 @@ def target() -> str:
     )
     if named not in PLATFORMS:
         raise UnsupportedTarget(
-            f"there is no wheel for {named}: set STARLING_TARGET to one of {', '.join(PLATFORMS)}, or build the"
-            f" program by itself, go build {COMMAND}, and name it in $STARLING"
+            f"there is no wheel for {named}: set STARLING_TARGET to one of {', '.join(PLATFORMS)},"
+            f" or build the program by itself, go build {COMMAND}, and name it in $STARLING"
         )
     return named
 
@@ -58,7 +58,8 @@ def build(source: Path, into: Path) -> str:
     """Build the binary into a file; returns the tag of its wheel."""
     if not (source / "go.mod").is_file():
         raise NoSource(
-            "a source distribution of starling-bin has no Go source: install a wheel, or build in the repository"
+            "a source distribution of starling-bin has no Go source: install a wheel,"
+            " or build in the repository"
         )
     if not shutil.which("go"):
         raise NoGo(
@@ -68,7 +69,7 @@ def build(source: Path, into: Path) -> str:
     subprocess.run(
         ["go", "build", "-trimpath", "-tags", TAGS, "-ldflags", "-s -w", "-o", str(into), COMMAND],
         cwd=source,
-        env=os.environ | {"CGO_ENABLED": "0", "GOOS": system, "GOARCH": machine, "GOFLAGS": ""},
+        env=os.environ | {"CGO_ENABLED": "0", "GOOS": system, "GOARCH": machine},
         check=True,
     )
     return "py3-none-" + PLATFORMS[wanted]
