@@ -120,7 +120,7 @@ def test_source_distribution(tmp_path: Path) -> None:
         t.extractall(tmp_path / "x", filter="data")
     assert not [n for n in names if n.endswith((".go", "/starling"))]
     (root,) = (tmp_path / "x").iterdir()
-    assert (root / "LICENSE").read_text().strip() == (HERE / "LICENSE").read_text().strip()
+    assert (root / "LICENSE").read_bytes() == (HERE.parents[1] / "LICENSE").read_bytes()
     done = subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel"],
         cwd=root,
