@@ -99,7 +99,15 @@ class RoundNotBegun(AgentError, outcome="round_not_begun"):
 
 
 class NoModel(AgentError, outcome="no_model"):
-    """Nothing is announced for the round, or what is announced is a lie of the controller's."""
+    """Nothing is announced for the round that runs."""
+
+
+class ModelRefused(AgentError, outcome="bad_model"):
+    """What was fetched of the training is not what was announced."""
+
+
+class Contradiction(AgentError, outcome="contradiction"):
+    """The controller has signed two announcements that cannot stand together."""
 
 
 class AlreadyContributed(AgentError, outcome="already_contributed"):
@@ -112,6 +120,10 @@ class PolicyRefused(AgentError, outcome="policy"):
 
 class OverBudget(AgentError, outcome="over_budget"):
     """The ledger has no room for one more round."""
+
+
+class NoRounds(AgentError, outcome="no_rounds"):
+    """This device has paid for as many rounds as the recipe's guarantee covers."""
 
 
 class TooSoon(AgentError, outcome="too_soon"):
