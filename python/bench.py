@@ -54,6 +54,12 @@ def timed(ask: Callable[[int], object], times: int) -> str:
     return f"{statistics.median(took):9.2f} {took[max(0, -(-95 * times // 100) - 1)]:9.2f}"
 
 
+def asked(acc: Accountant, flags: dict[str, Any], more: int) -> Callable[[int], object]:
+    """A question, the i-th time with `more` times i + 1 steps added."""
+    steps = flags.get("steps", 1)
+    return lambda i: acc.account(**flags | {"steps": steps + more * (i + 1)})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--times", type=int, default=20, help="runs of each question")
@@ -66,10 +72,8 @@ def main() -> None:
     print(f"{'hello':34}{timed(lambda _: acc.hello(), times)}")
     for name, flags in QUESTIONS.items():
         acc.account(**flags)
-        print(f"{name:34}{timed(lambda _, f=flags: acc.account(**f), times)}")
-        steps = int(str(flags.get("steps", 1)))
-        another = timed(lambda i, f=flags, s=steps: acc.account(**f | {"steps": s + i + 1}), times)
-        print(f"{'  another':34}{another}")
+        for what, question in {name: asked(acc, flags, 0), "  another": asked(acc, flags, 1)}.items():
+            print(f"{what:34}{timed(question, times)}")
     plan = {"query": "histogram:21", "people": 20000, "within": "1%"}
     print(f"{'recipe plan, a histogram':34}{timed(lambda _: acc.plan(**plan), times)}")
     command = [

@@ -28,7 +28,7 @@ QUESTIONS: list[tuple[str, dict[str, Any]]] = [
         "account",
         {"mechanism": "gaussian", "sigma": 5.1, "sampling": 0.02, "steps": 2500, "delta": DELTA},
     ),
-    ("account", {"mechanism": "gaussian", "sigma": 2, "epsilon": 1}),
+    ("account", {"mechanism": "gaussian", "sigma": 2.0123456789012345, "epsilon": 1}),
     ("account", {"mechanism": "discrete-gaussian", "sigma": 10, "steps": 100, "delta": 1e-6}),
     (
         "account",

@@ -161,3 +161,6 @@ def test_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         sa.Agent(tmp_path / ("x" * 200)).tasks()
     with pytest.raises(sa.ControllerDown, match="starling serve controller"):
         sa.Controller(tmp_path / "none.sock").begin()
+    monkeypatch.delattr("socket.AF_UNIX")
+    with pytest.raises(sa.AgentDown, match="no unix sockets"):
+        sa.Agent().tasks()

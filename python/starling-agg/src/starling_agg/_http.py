@@ -47,6 +47,8 @@ class _Connection(http.client.HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
+        if not hasattr(socket, "AF_UNIX"):
+            raise OSError("Python has no unix sockets on this platform")
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
