@@ -246,6 +246,8 @@ def test_agent_answers(server: Server) -> None:
         with pytest.raises(sa.AgentDown):
             server.says(breaks) and give()
         assert server.asked == 3
+    server.says(OK)
+    a.contribute(task, 1, (x for x in [1.0]))  # what can be read once
     said = http(503, json.dumps({"error": "unavailable", "problem": HOSTILE}).encode())
     with pytest.raises(sa.Unavailable):
         server.says(said) and give()

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 from ._answer import Answer
 from ._errors import AgentDown, AgentError, AgentTimeout, MalformedAnswer
 from ._http import Down, Reply, Unix
-from ._vector import Model, floats, read_floats
+from ._vector import Model, check_length, floats, read_floats
 
 SOCKET = "STARLING_AGENT"  #: the variable with the agent's socket
 
@@ -128,7 +128,7 @@ class Agent:
         body = floats(vector)
         known = task if isinstance(task, Task) else self.task(task)
         if known.allowed:  # else the agent says why, which matters more than a length
-            floats(vector, known.numbers * persons)
+            check_length(len(body) // 4, known.numbers * persons)
         query = {"task": _id(task), "round": str(int(round))}
         if data is not None:
             query["data"] = data

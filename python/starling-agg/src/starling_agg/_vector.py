@@ -32,11 +32,8 @@ def floats(vector: Any, want: int | None = None) -> bytes:
     numbers = _array(vector)
     if not numbers:
         raise BadVector("the vector is empty", "send as many numbers as the task says")
-    if want is not None and len(numbers) != want:
-        raise BadVector(
-            f"the vector has {len(numbers)} numbers, and {want} are wanted",
-            "Agent.task(id).numbers says how many, for each person",
-        )
+    if want is not None:
+        check_length(len(numbers), want)
     # A sum of finite binary32 numbers is finite in a double, and one that is not shows.
     if not math.isfinite(sum(numbers)):
         at = next(i for i, x in enumerate(numbers) if not math.isfinite(x))
@@ -48,6 +45,15 @@ def floats(vector: Any, want: int | None = None) -> bytes:
         numbers = array("f", numbers)
         numbers.byteswap()
     return numbers.tobytes()
+
+
+def check_length(numbers: int, want: int) -> None:
+    """Fails with BadVector where they differ."""
+    if numbers != want:
+        raise BadVector(
+            f"the vector has {numbers} numbers, and {want} are wanted",
+            "Agent.task(id).numbers says how many, for each person",
+        )
 
 
 def _array(vector: Any) -> array[float]:
