@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -45,7 +44,7 @@ def start(sites: int, dimension: int, *flags: str) -> Lab:
     """All parties, with an agent for each site; sockets have short paths."""
     dir = Path(tempfile.mkdtemp(prefix="fl"))
     command = [
-        os.environ.get("STARLING_WHOLE") or str(find_binary()),
+        find_binary(whole=True),
         "fl",
         "lab",
         "--json",
