@@ -19,7 +19,6 @@ from flwr.app import ConfigRecord
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.supercore.task_identity import TaskIdentity
-
 from starling_flower import Private, mod
 
 

@@ -31,9 +31,16 @@ def test_simulation(tmp_path: Path) -> None:
         ]
         home = flower._home("simulation")
         done = subprocess.run(
-            [BIN / "flwr", "run", tmp_path / "app", "--stream"]
-            + ["--federation-config", f"num-supernodes={SITES} client-resources-num-cpus=1"]
-            + ["--run-config", " ".join(config)],
+            [
+                BIN / "flwr",
+                "run",
+                tmp_path / "app",
+                "--stream",
+                "--federation-config",
+                f"num-supernodes={SITES} client-resources-num-cpus=1",
+                "--run-config",
+                " ".join(config),
+            ],
             env=flower._environment(home) | {"RAY_DEDUP_LOGS": "0"},
             cwd=tmp_path,
             capture_output=True,
