@@ -12,16 +12,20 @@ from digits import task
 app = ClientApp()
 
 
-@app.train(mods=[starling_flower.mod])
-def train(message: Message, context: Context) -> Message:
-    """One ArrayRecord for each person: what the model becomes by one step along their gradient."""
+def update(message: Message, context: Context) -> dict[str, ArrayRecord]:
+    """One record for each person: what the model becomes by one step along their gradient."""
     weights = message.content["arrays"]["weights"].numpy()
     number, of = int(context.node_config["partition-id"]), int(context.node_config["num-partitions"])
     x, y = task.site(number, of)
-    persons = {
+    return {
         f"person-{i}": ArrayRecord({"weights": Array((weights - g).astype(np.float32))})
         for i, g in enumerate(task.gradients(weights, x, y))
     }
-    return Message(
-        RecordDict({**persons, "metrics": MetricRecord({"num-examples": len(y)})}), reply_to=message
-    )
+
+
+@app.train(mods=[starling_flower.mod])
+def train(message: Message, context: Context) -> Message:
+    """Hand in an update of each person; the metrics go nowhere."""
+    persons = update(message, context)
+    metrics = MetricRecord({"num-examples": len(persons)})
+    return Message(RecordDict({**persons, "metrics": metrics}), reply_to=message)
