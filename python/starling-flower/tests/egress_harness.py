@@ -219,7 +219,7 @@ class Deployment:
         self._ears.append(ear)
         return ear
 
-    def start_filter(self, name: str, ear: Ear, agent: Path) -> str:
+    def start_filter(self, name: str, ear: Ear, agent: Path, task: str = TASK) -> str:
         """Start the filter and give the address at which it listens."""
         port = free_port()
         self._start(
@@ -228,7 +228,7 @@ class Deployment:
             sys.executable,
             *("-m", "starling_flower.egress", "--insecure", "--json"),
             *("--superlink", ear.address, "--listen", f"127.0.0.1:{port}"),
-            *("--agent", str(agent), "--task", TASK, "--grid", "0.5"),
+            *("--agent", str(agent), "--task", task, "--grid", "0.5"),
         )
         self._listens(name, port)
         return f"127.0.0.1:{port}"

@@ -102,7 +102,10 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
             flower.start_link()
             for i, agent in enumerate(lab.agents):
                 config = f'partition-id={i} num-partitions={SITES} starling-agent="{agent}"'
-                flower.start_site(f"node{i}", f"127.0.0.1:{flower.port}", config)
+                link = f"127.0.0.1:{flower.port}"
+                if i == 0:  # one site has the filter, with its real agent
+                    link = flower.start_filter("filter", flower.ear(), Path(agent), lab.task)
+                flower.start_site(f"node{i}", link, config)
             online = [f"node{i}" for i in range(SITES)]
             until("four nodes", lambda: all("SuperNode ID" in flower.log(n) for n in online), 60)
             memory = Memory(lab.task.encode(), needles())
@@ -135,6 +138,14 @@ def test_learns(ran: Run) -> None:
     for socket in ran.lab.agents:
         ledger: Any = Agent(socket).ledger(ran.lab.task)
         assert 1 <= ledger.rounds <= ROUNDS and 0 < ledger.loss.epsilon <= 4.001
+
+
+def test_filter_let_receipts_out(ran: Run) -> None:
+    """The site behind the filter took part as the others did: its agent said so."""
+    paid = [Agent(a).ledger(ran.lab.task).rounds for a in ran.lab.agents]
+    events = [e["event"] for e in ran.flower.events("filter")]
+    assert events.count("contributed") == paid[0] >= 1
+    assert "of 4 nodes have handed in" in ran.said
 
 
 def test_no_update_at_the_server(ran: Run) -> None:
