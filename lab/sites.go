@@ -157,6 +157,7 @@ func (o *SitesOptions) pose(f *frame, a *deploy.Addresses) (_ *recipe.Recipe, er
 		asked.Unit = &recipe.Unit{Name: recipe.UnitPerson, Records: uint32(o.Persons), Reduce: recipe.SharedSum}
 	}
 	if o.Sample.Num < o.Sample.Den {
+		asked.MinBatch = max(asked.MinBatch, recipe.SampledBatchFloor)
 		if asked.Participation, err = recipe.ParseBernoulli(o.Sample.String()); err != nil {
 			return nil, fmt.Errorf("lab: %w", err)
 		}
