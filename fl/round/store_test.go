@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -242,15 +243,17 @@ func TestPutBack(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), 45*time.Second)
 			defer cancel()
-			go func() {
+			var looking sync.WaitGroup
+			looking.Go(func() {
 				for ctx.Err() == nil {
 					w.look(c)
 					time.Sleep(time.Second)
 				}
-			}()
+			})
 			if err := c.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
 				t.Fatal(err)
 			}
+			looking.Wait()
 			c.Close()
 			back := w.site.save(t)
 			if c, err = w.open(); err != nil {
