@@ -149,8 +149,9 @@ func (r *Recipe) Sampled() bool { return r.Participation != nil && r.Participati
 func (r *Recipe) ByAnswer() bool { return r.Participation != nil && r.Participation.byAnswer() }
 
 // Amplified says whether sampling counts for the guarantee: who receives a report must
-// not see who sent it.
-func (r *Recipe) Amplified() bool { return r.Sampled() && r.Relay != nil }
+// not see who sent it. It never does of [SharedSum], whose units have one coin together: who
+// knows the others of a site sees from their sum how it fell (docs/proofs/units.md).
+func (r *Recipe) Amplified() bool { return r.Sampled() && r.Relay != nil && r.Shares() == 0 }
 
 // reportRates returns the least and the largest probability, over all answers, of
 // reporting once a slot has come.

@@ -39,7 +39,7 @@ func TestSharedNoise(t *testing.T) {
 	const dimension, bits, n = 650, 20, 100
 	r := shared(t, dimension, bits, n)
 	q, _ := r.Vector()
-	share := float64(q.Bound)/n + 1 + 2*math.Ceil(math.Sqrt(dimension))
+	share := float64(q.Bound)/n + 6 + 2*math.Ceil(math.Sqrt(dimension))
 	c := r.Contribution()
 	if c.Shape != release.ShapeBall || c.Max > share || c.Max < share-1 {
 		t.Errorf("%+v, want %v", c, share)
@@ -134,20 +134,92 @@ func TestSharedMoves(t *testing.T) {
 	}
 }
 
+// TestSharedRounds: with few binary places a person moves a report by more than its bound,
+// as entries on the edge of two multiples fall apart; the recipe counts on that.
+func TestSharedRounds(t *testing.T) {
+	const dimension, bits = 1638, 5
+	r := shared(t, dimension, bits, 2)
+	q, _ := r.Vector()
+	v, err := pine.New(q.VDAFConfig().(dap.PineConfig).PineParams())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var x [2][]float64
+	var e [2][]int64
+	for i := range x {
+		for j := range dimension {
+			x[i] = append(x[i], math.Ldexp([]float64{0.51, 0.49}[(i+j)%2], -bits))
+		}
+		if e[i], err = pine.Encode(v, x[i], pine.Encoding{Clip: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	person, moved := 0.0, 0.0
+	for j := range dimension {
+		person += math.Pow(x[0][j]-x[1][j], 2)
+		moved += float64((e[0][j] - e[1][j]) * (e[0][j] - e[1][j]))
+	}
+	if math.Sqrt(person) > q.Norm()/2 || math.Sqrt(moved) <= float64(q.Bound) {
+		t.Fatalf("a person of %v moves a report by %v", math.Sqrt(person), math.Sqrt(moved))
+	}
+	if most := r.Contribution().Max; math.Sqrt(moved) > most {
+		t.Errorf("moved by %v, and %v is counted on", math.Sqrt(moved), most)
+	}
+}
+
 // TestSharedRefused: shares are of a bound on a length, under the servers' noise.
 func TestSharedRefused(t *testing.T) {
 	for name, change := range map[string]func(*Recipe){
 		"one":         func(r *Recipe) { r.Unit.Records = 1 },
 		"too many":    func(r *Recipe) { r.Unit.Records = MaxShares + 1 },
 		"a count":     func(r *Recipe) { r.Query = Count{} },
-		"fine places": func(r *Recipe) { q, _ := r.Vector(); q.FracBits = 25; r.Query = q },
+		"fine places": func(r *Recipe) { q, _ := r.Vector(); q.FracBits, q.Bound = 24, 1<<24+1; r.Query = q },
 		"views":       func(r *Recipe) { r.Views = &Views{} },
 		"projected":   func(r *Recipe) { r.Projection = &Projection{} },
+		"by answer":   func(r *Recipe) { r.Participation = Importance{Rational{Num: 1, Den: 100}, Rational{Num: 1, Den: 2}} },
 	} {
 		r := shared(t, 40, 14, 5)
 		change(r)
 		if err := r.Validate(); err == nil || !strings.Contains(err.Error(), "unit.re") {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestSharedCoins: the coin of a site decides for all of its people at once, so that who
+// knows the others of a site sees the coin in their sum, and it hides nothing. What such
+// an adversary tells apart, by where a sum of their report is, is within the claim.
+func TestSharedCoins(t *testing.T) {
+	const n = 100
+	q, err := NewVector(650, 1, 20, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := vectorOptions(q)
+	o.MinBatch, o.Unit = SampledBatchFloor, &Unit{Name: "person", Records: n, Reduce: SharedSum}
+	o.Relay = &Relay{URL: "https://relay.example/", Gateway: "https://gateway.example/"}
+	o.Rate = &Rate{Devices: 100_000, Units: 1}
+	const rate = 0.05
+	if o.Participation, err = ParseBernoulli("1/20"); err != nil {
+		t.Fatal(err)
+	}
+	r, err := account.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := account.Guarantee(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	above := func(x float64) float64 { return math.Erfc(x/math.Sqrt2) / 2 }
+	sigma, share := math.Sqrt(r.NoiseVariance()), r.Contribution().Max
+	others, worst := float64(q.Bound)-share, 0.0
+	for x := others - 8*sigma; x < others+share+8*sigma; x += sigma / 50 {
+		with := (1-rate)*above(x/sigma) + rate*above((x-others-share)/sigma)
+		without := (1-rate)*above(x/sigma) + rate*above((x-others)/sigma)
+		worst = max(worst, with-math.Exp(g.Epsilon)*without)
+	}
+	if worst > g.Delta || g.Neighbours != release.ZeroOut {
+		t.Errorf("delta %v at epsilon %v, %v neighbours; %v is claimed", worst, g.Epsilon, g.Neighbours, g.Delta)
 	}
 }

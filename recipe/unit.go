@@ -51,7 +51,11 @@ const (
 	MaxUnitRecords = 1 << 16
 	MaxPerPerson   = 1 << 16
 	MaxShares      = 1 << 10
-	maxSharedBits  = 24 // of a binary32
+	// maxSharedBound, in units of the last place, is what a binary32 tells apart.
+	maxSharedBound = 1 << 24
+	// sharedSlack, in such units, is for the quotient's fraction, 1, sums that are made in
+	// binary32, 2, and binary64, 1, and norms that are whole units, 2.
+	sharedSlack = 6
 )
 
 // A Reduction is how the records of one unit become one answer.
@@ -146,11 +150,14 @@ func (v *validator) unit(r *Recipe) {
 		v.between("unit.records", uint64(u.Records), 2, MaxShares)
 		if q, ok := r.Vector(); !ok && r.Query != nil {
 			v.add("unit.reduce", "shares a bound on the length, which only vectors have")
-		} else if ok && q.FracBits > maxSharedBits {
-			v.add("unit.reduce", "shares a bound of %d binary places, and what a site computes with has no more than %d", q.FracBits, maxSharedBits)
+		} else if ok && q.Bound > maxSharedBound {
+			v.add("unit.reduce", "shares a bound of %d units of the last place, and what a site computes with tells no more than %d apart", q.Bound, maxSharedBound)
 		}
 		if r.Randomized() || r.Views != nil || r.Projection != nil || r.Cover != nil {
 			v.add("unit.reduce", "shares a bound under the servers' noise, in each round alone: no randomizer, views, projection or cover")
+		}
+		if r.ByAnswer() {
+			v.add("unit.reduce", "shares a bound, and whether a site sends at all may not depend on one of its people: no coins by answer")
 		}
 	default:
 		v.add("unit.reduce", "is %d, want %d, %d, %d or %d", u.Reduce, FirstRecord, LastRecord, ClippedSum, SharedSum)
@@ -187,7 +194,8 @@ func (r *Recipe) Contribution() release.Contribution {
 	q, ok := r.Vector()
 	if n := uint64(r.Shares()); n > 0 && ok {
 		rounding := 2 * uint64(math.Ceil(math.Sqrt(float64(q.Dimension))))
-		return release.Ball(uint64(q.Dimension), float64(min(q.Bound, q.Bound/n+1+rounding)))
+		// Two reports are twice the bound apart at most, and rounding may bring them there.
+		return release.Ball(uint64(q.Dimension), float64(min(2*q.Bound, q.Bound/n+sharedSlack+rounding)))
 	}
 	return r.Query.Contribution()
 }

@@ -64,9 +64,11 @@ func (r *Recipe) Assumptions(honest int, rounds uint32) []string {
 			list[len(list)-1] = "the relay keeps from the gateway and the servers who sent what and when"
 		}
 	} else {
-		list = append(list,
-			"it need not be hidden that a person takes part, only what they answer",
-			r.once(rounds))
+		seen := "it need not be hidden that a person takes part, only what they answer"
+		if r.Shares() > 0 {
+			seen = "it need not be hidden that a site takes part, which reports whoever of its people is there, and zeros for none"
+		}
+		list = append(list, seen, r.once(rounds))
 	}
 	if n := r.Shares(); n > 0 {
 		list = append(list, fmt.Sprintf("a %s trusts its own site, and no other, to cut what it adds to a %s of the bound: the servers verify the sum alone", r.PrivacyUnit().Name, part(n)))
