@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import cast
 
@@ -33,7 +34,10 @@ class LedgerAccountant:
     def __init__(self, agent: Agent, task: str | Task, population_size: int) -> None:
         self._agent = agent
         self._task = self._ask_task(task)
-        said = agent.ledger()
+        try:
+            said = agent.ledger()
+        except StarlingError as e:
+            raise AgentAway(f"the ledger cannot be read: {e.problem}", e.hint) from None
         self._config = PrivacyConfig(
             # The ledger rounds what it adds up, and so its delta, upwards.
             target_delta=self._task.delta * (1 + 1e-9),
@@ -82,9 +86,9 @@ class LedgerAccountant:
         if ledger.rounds == 0:
             return 0.0
         if delta >= ledger.loss.delta:
-            return float(ledger.loss.epsilon)
+            return _bounded(ledger.loss.epsilon)
         if delta >= self._task.delta:
-            return float(self._task.epsilon)  # of all rounds, at the recipe's own delta
+            return _bounded(self._task.epsilon)  # of all rounds, at the recipe's own delta
         raise ConfigError(
             f"the ledger is of delta {ledger.loss.delta}, and nothing is said of a smaller one",
             "starling account computes any",
@@ -95,7 +99,7 @@ class LedgerAccountant:
         if not epsilon >= 0:
             raise ValueError("epsilon must be 0 or more")
         spent = self._ledger().loss
-        return float(spent.delta) if epsilon >= spent.epsilon else 1.0
+        return float(spent.delta) if epsilon >= _bounded(spent.epsilon) else 1.0
 
     def get_privacy_spent(self, delta: float | None = None) -> PrivacySpent:
         """What the recipe has cost this agent."""
@@ -120,7 +124,7 @@ class LedgerAccountant:
         if most is None or not most > 0:
             raise ValueError("max_epsilon must be positive")
         # What several more rounds cost is at most what all of the recipe's do.
-        next = float(ledger.next.epsilon) if count == 1 else float(self._task.epsilon)
+        next = _bounded(ledger.next.epsilon if count == 1 else self._task.epsilon)
         return next > most
 
     def state_dict(self) -> dict[str, object]:
@@ -171,6 +175,11 @@ def accountant(
             raise ConfigError(f"the agent answers {len(tasks)} recipes", "accountant(socket, task=ID)")
         task = tasks[0].task
     return LedgerAccountant(agent, task, population_size)
+
+
+def _bounded(epsilon: float | None) -> float:
+    """An epsilon as agents write it: -1, or nothing, where it has no bound."""
+    return math.inf if epsilon is None or not epsilon >= 0 else float(epsilon)
 
 
 def _positive(count: int) -> None:

@@ -33,6 +33,8 @@ def flatten(arrays: ArrayRecord) -> Vector:
                 "send bfloat16 as float32",
             )
         values = array.numpy()
+        if values.dtype != np.dtype(array.dtype) or values.shape != tuple(array.shape):
+            raise BadArrays(f"array {key!r} is not what it says of itself", "make it by Array(values)")
         if values.ndim == 0:
             raise BadArrays(
                 f"array {key!r} has no dimension", "leave scalars out, or give them shape (1,)"
@@ -88,6 +90,13 @@ def moved(arrays: ArrayRecord, mean: Any) -> ArrayRecord:
     for key, array in arrays.items():
         values = array.numpy()
         part = step[at : at + values.size].reshape(values.shape)
-        out[key] = Array((values.astype(np.float64) - part).astype(values.dtype))
+        with np.errstate(over="ignore"):
+            after = (values.astype(np.float64) - part).astype(values.dtype)
+        if not np.isfinite(after).all():
+            raise BadArrays(
+                f"the step makes numbers of array {key!r} infinite in {array.dtype}",
+                "a smaller learning rate, or a model of float32",
+            )
+        out[key] = Array(after)
         at += values.size
     return ArrayRecord(out)

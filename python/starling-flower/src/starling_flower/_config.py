@@ -22,6 +22,8 @@ SAID = {
     "and no party sees which of them take part",
 }
 
+_KINDS: dict[str, Any] = {"control": str, "mode": str, "patience": int | float, "poll": int | float}
+
 
 @dataclass(frozen=True)
 class Config:
@@ -37,9 +39,15 @@ class Config:
     poll: float = 0.2
 
     def __post_init__(self) -> None:
+        for key, kind in _KINDS.items():
+            value = getattr(self, key)
+            if not isinstance(value, kind) or isinstance(value, bool):
+                raise ConfigError(
+                    f"{key} is {value!r}", f"want {'a text' if kind is str else 'seconds'}"
+                )
         if self.mode not in SAID:
             raise ConfigError(f"mode is {self.mode!r}", f"want {' or '.join(map(repr, SAID))}")
-        if not self.control:
+        if not self.control or "\0" in self.control:
             raise ConfigError(
                 "control is missing", "the path of the controller's socket: control in controller.toml"
             )
@@ -57,7 +65,13 @@ def load(source: Config | Mapping[str, Any] | str | os.PathLike[str]) -> Config:
     if isinstance(source, Mapping):
         values = dict(source)
     else:
-        path = Path(source)
+        try:
+            path = Path(source)
+        except TypeError:
+            raise ConfigError(
+                f"a {type(source).__name__} is no configuration",
+                "the path of starling.toml, or a mapping",
+            ) from None
         try:
             values = tomllib.loads(path.read_text("utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as e:
@@ -67,16 +81,13 @@ def load(source: Config | Mapping[str, Any] | str | os.PathLike[str]) -> Config:
             ) from None
         base = path.resolve().parent
     known = {f.name for f in fields(Config)}
-    if unknown := sorted(set(values) - known):
-        raise ConfigError(f"no key {unknown[0]!r}", f"there are {', '.join(sorted(known))}")
-    for key, kind in (("control", str), ("mode", str), ("patience", int | float), ("poll", int | float)):
-        if key in values and (not isinstance(values[key], kind) or isinstance(values[key], bool)):
-            raise ConfigError(
-                f"{key} is {values[key]!r}", f"want {'a text' if kind is str else 'seconds'}"
-            )
-    if "control" not in values:
+    if unknown := sorted(map(repr, set(values) - known)):
+        raise ConfigError(f"no key {unknown[0]}", f"there are {', '.join(sorted(known))}")
+    control = values.setdefault("control", "")
+    if control == "":
         raise ConfigError(
             "control is missing", "the path of the controller's socket: control in controller.toml"
         )
-    values["control"] = str(base / values["control"])
+    if isinstance(control, str):
+        values["control"] = str(base / control.removeprefix("unix:"))
     return Config(**values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from datetime import datetime, timedelta
 from logging import ERROR, INFO
 from typing import Any
 
@@ -23,6 +24,7 @@ from starling_agg import (
     RecipeRefused,
     RoundNotBegun,
     RoundOver,
+    StarlingError,
     Task,
     Unavailable,
     UnknownTask,
@@ -45,6 +47,9 @@ from ._receipt import asked, receipt
 SOCKET = "starling-agent"
 _VARIABLE = "STARLING_AGENT"
 _POLL = 0.1  # seconds
+#: A round is waited for that begins within so many rounds, or within so long.
+_ROUNDS_AHEAD = 2
+_TIME_AHEAD = timedelta(hours=1)
 
 
 def agent_of(context: Context) -> Agent:
@@ -61,9 +66,9 @@ def agent_of(context: Context) -> Agent:
         )
     try:
         return Agent(path.format_map({str(k): v for k, v in context.node_config.items()}))
-    except (KeyError, ValueError, IndexError):
-        raise ConfigError(
-            f"the agent's path {path!r} names what the node's configuration does not have",
+    except (KeyError, ValueError, IndexError, AttributeError, TypeError):
+        raise ConfigError(  # the path is this machine's own affair
+            "the agent's path names what the node's configuration does not have",
             "as /path/{partition-id}/agent.sock",
         ) from None
 
@@ -87,15 +92,59 @@ def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Mes
     parameters = flatten(before)
     agent = agent_of(context)
     task = _allowed(agent, said["task"], parameters)
-    try:
-        reply = call_next(message, context)
-    except Exception as e:
-        log(ERROR, "the app's function raised", exc_info=e)
-        raise TrainingFailed("the app's function raised", "the client's log says what") from None
-    updates = _updates(before, reply, task)
-    _contribute(agent, task, int(said["round"]), parameters, updates)
+    _timely(task, said["round"])
+    reply = _trained(call_next, message, context)
+    updates = _taken(before, reply, task)
+    _contribute(agent, task, said["round"], parameters, updates)
     log(INFO, "the agent has the update of round %d", said["round"])
     return Message(receipt(), reply_to=message)
+
+
+def _trained(call_next: ClientAppCallable, message: Message, context: Context) -> Message:
+    """The app's answer. What it raises has a name that tells nothing, be it an Exception or not."""
+    try:
+        return call_next(message, context)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt from None
+    except BaseException as e:
+        if isinstance(e, SystemExit) and (e.code is None or type(e.code) is int):
+            raise SystemExit(e.code) from None  # Flower stops its processes so
+        log(ERROR, "the app's function raised", exc_info=e)
+    raise TrainingFailed("the app's function raised", "the client's log says what")
+
+
+def _taken(before: ArrayRecord, reply: Message, task: Task) -> list[Vector]:
+    """The updates of an answer. Keys, shapes and how many persons there are stay here too."""
+    try:
+        return _updates(before, reply, task)
+    except TrainingFailed:
+        raise
+    except Exception as e:
+        log(ERROR, "the app's function returned no update of the model: %s", e, exc_info=e)
+    raise BadArrays(  # outside, and so with no other exception as its context
+        "the app's function returned no update of the model", "the client's log says what is wrong"
+    )
+
+
+def _timely(task: Task, round: int) -> None:
+    """Refuse, before the work, a round that is over, and one that no client could wait for."""
+    if task.round > round:
+        raise _over(round)
+    ahead = round - task.round
+    if ahead <= _ROUNDS_AHEAD:
+        return
+    length = datetime.fromisoformat(task.ends) - datetime.fromisoformat(task.begins)
+    if ahead > _TIME_AHEAD / max(length, timedelta(seconds=1)):
+        raise RoundMissed(
+            f"round {round} is far ahead of {task.round}, which runs",
+            "the server's clock, or the client's, is wrong, or the server names rounds that are none",
+        )
+
+
+def _over(round: int) -> RoundMissed:
+    return RoundMissed(
+        f"round {round} is over", "longer rounds: --round of the recipe, or less to train on"
+    )
 
 
 def _model(message: Message) -> ArrayRecord:
@@ -113,14 +162,15 @@ def _allowed(agent: Agent, id: str, parameters: Vector) -> Task:
     try:
         task = agent.task(id)
         if not task.allowed:
+            log(ERROR, "the agent does not answer the recipe: %s", task.reason)
             raise NotAllowed(
-                f"the agent does not answer: {task.reason}", "its owner runs starling check agent.toml"
+                "the agent does not answer the recipe", "its owner runs starling check agent.toml"
             )
         if agent.ledger(id).would_exceed:
             raise NotAllowed(
                 "the ledger has no room for one more round", "its owner's agent.toml has the budget"
             )
-    except AgentError as e:
+    except StarlingError as e:
         raise _away(e) from None
     if task.numbers != parameters.size:
         raise BadArrays(
@@ -152,9 +202,7 @@ def _contribute(agent: Agent, task: Task, round: int, parameters: Vector, update
         try:
             now = agent.task(task)
             if now.round > round:
-                raise RoundMissed(
-                    f"round {round} is over", "longer rounds: --round of the recipe, or less to train on"
-                )
+                raise _over(round)
             if now.round == round and now.model is not None:
                 if not held:
                     _held(agent, now.model, parameters)
@@ -164,10 +212,8 @@ def _contribute(agent: Agent, task: Task, round: int, parameters: Vector, update
         except (NoModel, RoundNotBegun, Unavailable):
             pass  # announcements come by the relay, and servers come back
         except RoundOver:
-            raise RoundMissed(
-                f"round {round} is over", "longer rounds: --round of the recipe, or less to train on"
-            ) from None
-        except AgentError as e:
+            raise _over(round) from None
+        except StarlingError as e:
             raise _away(e) from None
         time.sleep(_POLL)
 
@@ -186,8 +232,12 @@ def _data(task: Task) -> dict[str, Any]:
     return {"data": task.data[0]} if task.data and len(task.data) == 1 else {}
 
 
-def _away(e: AgentError) -> FlowerError:
+def _away(e: StarlingError) -> FlowerError:
     """The name of an outcome, in this package's words."""
+    if not isinstance(e, AgentError):
+        return AgentAway(
+            "what answers at the socket is no agent", "the socket in the node's configuration"
+        )
     if isinstance(e, OverBudget | PolicyRefused | RecipeRefused | UnknownTask | NoCredentials):
         return NotAllowed(f"the agent refuses: {e.outcome}", "its owner runs starling status agent.toml")
     if isinstance(e, AlreadyContributed):

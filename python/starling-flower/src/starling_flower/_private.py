@@ -268,7 +268,8 @@ class Private(Strategy):
 
     def _receipts(self, replies: Iterable[Message]) -> int:
         """How many clients say that their agent took an update. Arrays end the run."""
-        n = errors = 0
+        nodes: set[int] = set()
+        errors = 0
         for reply in replies:
             if reply.has_error():
                 errors += 1  # why is the client's own affair, and may be anything: it is not logged
@@ -278,14 +279,14 @@ class Private(Strategy):
                     f"node {reply.metadata.src_node_id} answered with more than a receipt, and so without starling_flower.mod",
                     "@app.train(mods=[starling_flower.mod]); what it sent was not looked at",
                 )
-            n += 1
+            nodes.add(reply.metadata.src_node_id)
         if errors:
             log(
                 WARNING,
                 "aggregate_train: %d nodes have handed in nothing; their own logs say why",
                 errors,
             )
-        return n
+        return len(nodes)
 
     def _wait(self, opened: _Open) -> Round:
         ends = datetime.fromisoformat(opened.round.end).timestamp() + self.config.patience
@@ -337,7 +338,9 @@ class Private(Strategy):
     # --- what is told
 
     def summary(self) -> None:
-        """Log what protects the clients, and the inner strategy."""
+        """Log what protects the clients, and the inner strategy: a run begins."""
+        vars(self).pop("_said", None)  # another controller may stand there than in the last
+        self.history.clear()
         s = self._session
         log(
             INFO,
