@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,7 +32,8 @@ type SitesOptions struct {
 	Clip float64
 	// Rounds of the training; 10 if zero. The guarantee covers them all.
 	Rounds int
-	// Sample is the probability with which a site takes part in a round; 1 if zero.
+	// Sample is the probability with which a site takes part in a round; 1 if zero. It counts
+	// for a site's guarantee, and for nothing in one of its persons'.
 	Sample recipe.Rational
 	// Persons of a site whose updates one contribution may have; 1 if zero. With more the
 	// recipe is about one of them, and sites are trusted to hold each to a share.
@@ -88,16 +90,21 @@ func (o SitesOptions) WithDefaults() SitesOptions {
 
 // Validate says what is wrong, once defaults are filled in.
 func (o SitesOptions) Validate() error {
+	if o.Persons < 0 {
+		return fmt.Errorf("lab: %d persons in a contribution; want at least 1", o.Persons)
+	}
 	o = o.WithDefaults()
 	switch {
+	case o.Rounds < 1 || o.Rounds > recipe.MaxRounds:
+		return fmt.Errorf("lab: %d rounds; want 1 to %d", o.Rounds, recipe.MaxRounds)
 	case o.Sites < 2 || o.Sites > maxSites:
 		return fmt.Errorf("lab: %d sites; want 2 to %d", o.Sites, maxSites)
 	case o.Dimension < 1 || o.Dimension > session.MaxDimension:
 		return fmt.Errorf("lab: a model of %d numbers; want 1 to %d", o.Dimension, session.MaxDimension)
 	case o.Persons > recipe.MaxShares:
 		return fmt.Errorf("lab: %d persons in a contribution; want at most %d", o.Persons, recipe.MaxShares)
-	case o.Sample.Num < 1 || o.Sample.Num > o.Sample.Den:
-		return fmt.Errorf("lab: sites take part with probability %v; want above 0, at most 1", o.Sample)
+	case o.Sample.Num < 1 || o.Sample.Num > o.Sample.Den || o.Sample.Den > math.MaxUint32:
+		return fmt.Errorf("lab: sites take part with probability %v; want above 0, at most 1, with a denominator below 2^32", o.Sample)
 	}
 	if err := o.terms().Validate(); err != nil {
 		return err

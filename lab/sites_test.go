@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/starling-agg/starling/fl/session"
+	"github.com/starling-agg/starling/recipe"
 )
 
 // over speaks HTTP at a unix socket.
@@ -60,7 +61,12 @@ func TestSites(t *testing.T) {
 			t.Errorf("entry %d is %v, want %v", i, mean[i], want[i])
 		}
 	}
-	for _, o := range []SitesOptions{{Sites: 1, Dimension: 1}, {Sites: maxSites + 1, Dimension: 1}, {Sites: 2}, {Sites: 2, Dimension: session.MaxDimension + 1}, {Sites: 2, Dimension: 1, Clip: -1}} {
+}
+
+// TestSitesRefused: numbers that are none, and such as would be others once cut to 32 bits.
+func TestSitesRefused(t *testing.T) {
+	for _, o := range []SitesOptions{{Sites: 1, Dimension: 1}, {Sites: maxSites + 1, Dimension: 1}, {Sites: 2}, {Sites: 2, Dimension: session.MaxDimension + 1}, {Sites: 2, Dimension: 1, Clip: -1},
+		{Sites: 2, Dimension: 1, Rounds: 1<<32 + 1}, {Sites: 2, Dimension: 1, Rounds: -1}, {Sites: 2, Dimension: 1, Persons: -1}, {Sites: 2, Dimension: 1, Sample: recipe.Rational{Num: 1 << 60, Den: 1 << 61}}} {
 		if err := o.Validate(); err == nil {
 			t.Errorf("%+v is taken", o)
 		}
