@@ -24,7 +24,8 @@ sums at the controller's: docs/agent.md and docs/learning.md have what they answ
 and files are in DIR; keys, reports, proofs and noise are real.
 
 With --persons K a contribution may have the updates of K people of a site, each cut to the norm and counting a K-th, and epsilon is
-one person's: each trusts the own site with the cutting, and nobody else. Without it epsilon is a site's.`,
+one person's: each trusts the own site with the cutting, and nobody else. Without it epsilon is a site's.
+With --sample sites toss coins, which count for nothing with --persons: a site has one coin for all of them.`,
 		examples: [][2]string{
 			{"starling fl lab --sites 4 --dimension 650 --keep parties", "four sites, rounds of 10 seconds"},
 			{"starling fl lab --sites 4 --dimension 650 --persons 360 --epsilon 4", "four sites of 360 people, for whom epsilon is"},

@@ -73,6 +73,9 @@ func TestShares(t *testing.T) {
 		}{
 			{[][]float32{{9, 0, 0}}, []float64{0.25, 0, 0}},
 			{[][]float32{{9, 0, 0}, {0, -9, 0}, {0.1, 0, 0}}, []float64{0.275, -0.25, 0}},
+			// One person does not decide whether a site reports.
+			{[][]float32{{9, 0, 0}, {0, float32(math.NaN()), 0}, {float32(math.Inf(1)), 0, 1}}, []float64{0.25, 0, 0}},
+			{[][]float32{{float32(math.NaN()), 0, 0}}, []float64{0, 0, 0}},
 		} {
 			got, err := x.vector(t.Context(), &Contribution{Updates: c.updates})
 			if err != nil {

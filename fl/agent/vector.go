@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/starling-agg/starling/client/training"
@@ -50,7 +51,8 @@ func (t *task) shares() int {
 }
 
 // vector makes what is reported of a contribution: of several persons' updates the P-th part
-// of the sum, each cut to the clipping norm. t.mu must be held.
+// of the sum, each cut to the clipping norm. Of a recipe about one of several persons, whose
+// update has a number that is none or infinite counts as zeros. t.mu must be held.
 func (t *task) vector(ctx context.Context, c *Contribution) ([]float64, error) {
 	q, _ := t.recipe.Vector()
 	clip := q.Norm()
@@ -66,19 +68,24 @@ func (t *task) vector(ctx context.Context, c *Contribution) ([]float64, error) {
 	if len(c.Updates) == 0 {
 		return nil, &VectorError{0, "is missing: a contribution has one at least"}
 	}
+	updates := make([][]float32, 0, len(c.Updates))
 	for i, u := range c.Updates {
 		if len(u) != n {
 			return nil, &VectorError{i, fmt.Sprintf("has %d numbers, want %d", len(u), n)}
 		}
-		for j, x := range u {
-			if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
-				return nil, &VectorError{i, fmt.Sprintf("has %v as number %d", x, j)}
-			}
+		j := slices.IndexFunc(u, func(x float32) bool { return math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) })
+		switch {
+		case j < 0:
+		case t.recipe.Shares() > 0: // else one person decides whether a site reports
+			u = make([]float32, n)
+		default:
+			return nil, &VectorError{i, fmt.Sprintf("has %v as number %d", u[j], j)}
 		}
+		updates = append(updates, u)
 	}
-	update := c.Updates[0]
+	update := updates[0]
 	if persons > 1 {
-		update = meanOfPersons(c.Updates, clip, persons)
+		update = meanOfPersons(updates, clip, persons)
 	}
 	if s == nil {
 		return within(update, clip), nil

@@ -181,3 +181,19 @@ def test_no_privacy_is_no_bargain(lab: Lab) -> None:
     assert isinstance(a._ledger().loss, Answer)
     assert a.would_exceed(event, 5.0) and a.would_exceed(event, 5.0, count=2)
     assert a.get_epsilon(0.5) == float("inf") and a.get_delta(5.0) == 1.0
+
+
+def test_one_of_several_decides_nothing() -> None:
+    """A person whose numbers are none counts as zeros; a site's own update is refused."""
+    from starling_flower._errors import NotFinite
+    from starling_flower._mod import _update
+
+    before = ArrayRecord({"a": Array(np.ones(3, dtype=np.float32))})
+    for bad in (np.nan, np.inf, -np.inf):
+        after = ArrayRecord({"a": Array(np.array([1, bad, 2], dtype=np.float32))})
+        assert not _update(before, after, True).any()
+        with pytest.raises(NotFinite):
+            _update(before, after, False)
+    other = ArrayRecord({"b": Array(np.ones(3, dtype=np.float32))})
+    with pytest.raises(starling_flower.BadArrays):  # the app's mistake, and no person's
+        _update(before, other, True)

@@ -8,7 +8,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
-from ._errors import BadArrays
+from ._errors import BadArrays, NotFinite
 
 Vector = NDArray[np.float32]
 
@@ -44,7 +44,7 @@ def flatten(arrays: ArrayRecord) -> Vector:
         with np.errstate(over="ignore"):
             flat = values.astype(np.float32).ravel()
         if not np.isfinite(flat).all():
-            raise BadArrays(
+            raise NotFinite(
                 f"array {key!r} has numbers that are none or infinite",
                 "training diverged: a smaller learning rate, or gradient clipping",
             )
@@ -73,7 +73,7 @@ def difference(before: ArrayRecord, after: ArrayRecord) -> Vector:
     with np.errstate(over="ignore"):
         update = out.astype(np.float32)
     if not np.isfinite(update).all():
-        raise BadArrays(
+        raise NotFinite(
             "the update does not fit in 32 bits", "training diverged: a smaller learning rate"
         )
     return update

@@ -27,6 +27,10 @@ class BadArrays(FlowerError, ValueError):
     """Arrays that are no update: other keys, shapes or types, no numbers, nothing at all."""
 
 
+class NotFinite(BadArrays):
+    """Numbers that are none, or infinite in 32 bits."""
+
+
 class ModMissing(FlowerError):
     """A client answered with more than a receipt: its app does not use `mod`."""
 

@@ -37,6 +37,7 @@ from ._errors import (
     ConfigError,
     FlowerError,
     NotAllowed,
+    NotFinite,
     OtherModel,
     RoundMissed,
     TrainingFailed,
@@ -191,7 +192,21 @@ def _updates(before: ArrayRecord, reply: Message, task: Task) -> list[Vector]:
             f"the app returned {len(records)} models, and a contribution has {task.persons} at most",
             "persons in agent.toml says how many",
         )
-    return [difference(before, after) for after in records]
+    return [_update(before, after, task.persons > 1) for after in records]
+
+
+def _update(before: ArrayRecord, after: ArrayRecord, one_of_several: bool) -> Vector:
+    """One update; zeros where one of several persons has numbers that are none or infinite.
+
+    Else one person would decide whether the site hands in anything, which the server sees.
+    """
+    try:
+        return difference(before, after)
+    except NotFinite as e:
+        if not one_of_several:
+            raise
+        log(ERROR, "one person's update counts as zeros: %s", e.problem)
+        return np.zeros_like(flatten(before))
 
 
 def _contribute(agent: Agent, task: Task, round: int, parameters: Vector, updates: list[Vector]) -> None:
