@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"strconv"
@@ -52,11 +53,17 @@ With --sample sites toss coins, which count for nothing with --persons: a site h
 				if o.Epsilon, err = recipe.ParseDecimal(*epsilon); err != nil {
 					return usageOf("fl lab", fmt.Errorf("--epsilon: %w", err))
 				}
+				if o.Epsilon == (recipe.Decimal{}) {
+					return usageOf("fl lab", errors.New("--epsilon: 0; want more"))
+				}
 				if o.Delta, err = recipe.ParseDecimal(*delta); err != nil {
 					return usageOf("fl lab", fmt.Errorf("--delta: %w", err))
 				}
 				if o.Sample, err = recipe.ParseRational(*sample); err != nil {
 					return usageOf("fl lab", fmt.Errorf("--sample: %w", err))
+				}
+				if o.Dimension == 0 {
+					return usageOf("fl lab", errors.New("--dimension is missing: how many parameters the model has"))
 				}
 				if err := o.Validate(); err != nil {
 					return usageOf("fl lab", err)

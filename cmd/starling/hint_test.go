@@ -119,7 +119,7 @@ var mistakes = map[string][]string{
 	"fl plan": {"", "--devices 10", "--devices 10 --dimension 0x", "--devices 20 --dimension 10 --sample 1/10", "--devices 100 --dimension 10 --sample x",
 		"--devices 100 --dimension 10 --sample 1/2 --donate 1/2:2:1", "--devices 100 --dimension 10 --checkin fixed:1/2:8", "--devices 100 --dimension 10 --epsilon x", "--devices 100 --dimension 10 --delta x",
 		"--devices 100 --dimension 10 --rounds 0", "--devices 100 --dimension 99999999", "--devices 100 --dimension 10 --epsilon 1e-9", "surplus"},
-	"fl lab": {"", "--sites 1 --dimension 5", "--sites 2", "--sites 2 --dimension 5 --epsilon x", "--sites 2 --dimension 5 --delta x", "--sites 2 --dimension 5 --sample 2", "--sites 2 --dimension 5 --sample x",
+	"fl lab": {"", "--sites 1 --dimension 5", "--sites 2", "--sites 2 --dimension 5 --epsilon x", "--sites 2 --dimension 5 --epsilon 0", "--sites 2 --dimension 5 --delta x", "--sites 2 --dimension 5 --sample 2", "--sites 2 --dimension 5 --sample x",
 		"--sites 2 --dimension 5 --round 1ms", "--sites 2 --dimension 5 --epsilon 1e9", "--sites 2 --dimension 5 more"},
 	"fl train": {"--rounds 2 --out recipe.starling", "--data mnist", "--data mnist --data-dir @", "--data x", "--features x", "--model x", "--epsilon x", "--epsilon 1e-9",
 		"--rounds 3 --covered 2 --out out", "--rounds 2 --out out", "--rounds 0x", "--credentials all", "--keep out", "--real --credentials senders", "--real --attackers 2", "--real --rounds 101",

@@ -72,6 +72,11 @@ def load(source: Config | Mapping[str, Any] | str | os.PathLike[str]) -> Config:
                 f"a {type(source).__name__} is no configuration",
                 "the path of starling.toml, or a mapping",
             ) from None
+        if not str(source):
+            raise ConfigError(
+                "the path of starling.toml is empty",
+                "as --run-config 'starling=\"/path/starling.toml\"'; fl lab --keep DIR writes one",
+            )
         try:
             values = tomllib.loads(path.read_text("utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as e:

@@ -144,7 +144,7 @@ def _timely(task: Task, round: int) -> None:
 
 def _over(round: int) -> RoundMissed:
     return RoundMissed(
-        f"round {round} is over", "longer rounds: --round of the recipe, or less to train on"
+        f"round {round} is over", "longer rounds, as fl lab --round 30s, or less to train on"
     )
 
 
@@ -190,7 +190,7 @@ def _updates(before: ArrayRecord, reply: Message, task: Task) -> list[Vector]:
     if len(records) > task.persons:
         raise BadArrays(
             f"the app returned {len(records)} models, and a contribution has {task.persons} at most",
-            "persons in agent.toml says how many",
+            "fl lab --persons, or persons in agent.toml and --reduce shared:P of the recipe, say how many",
         )
     return [_update(before, after, task.persons > 1) for after in records]
 
@@ -248,7 +248,8 @@ def _data(task: Task) -> dict[str, Any]:
 
 
 def _away(e: StarlingError) -> FlowerError:
-    """The name of an outcome, in this package's words."""
+    """The name of an outcome, in this package's words; where and why stay in the client's log."""
+    log(ERROR, "the agent: %s", e)
     if not isinstance(e, AgentError):
         return AgentAway(
             "what answers at the socket is no agent", "the socket in the node's configuration"

@@ -14,7 +14,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp import strategy as strategies
-from flwr.serverapp.strategy import FedAvg, Strategy
+from flwr.serverapp.strategy import FedAvg, Result, Strategy
 from starling_agg import (
     Busy,
     Controller,
@@ -323,6 +323,18 @@ class Private(Strategy):
             }
         return self._said
 
+    def start(self, *args: Any, **kwargs: Any) -> Result:
+        """As Flower's, and NoSum where not one round was released: nothing was learned."""
+        before = set(self.history)
+        result = super().start(*args, **kwargs)
+        ran = {n: what for n, what in self.history.items() if n not in before}
+        if ran and "stepped" not in ran.values():
+            raise NoSum(
+                f"none of {len(ran)} rounds was released: {', '.join(sorted(set(ran.values())))}",
+                "the clients' own logs say why they handed nothing in",
+            )
+        return result
+
     # --- evaluation
 
     def configure_evaluate(
@@ -351,7 +363,10 @@ class Private(Strategy):
             s["rounds"],
         )
         log(INFO, "\t│\t├── %s: %s", self.config.mode, SAID[self.config.mode])
-        log(INFO, "\t│\t└── what it costs: starling fl status; evaluation on clients is off")
+        log(
+            INFO,
+            "\t│\t└── what it costs: starling fl status controller.toml; evaluation on clients is off",
+        )
         self.inner.summary()
 
     def should_stop(self, server_round: int, result: Any) -> bool:
