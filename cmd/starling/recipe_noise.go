@@ -99,3 +99,12 @@ func warnLoose(w io.Writer, r *recipe.Recipe) {
 	}
 	fmt.Fprintf(w, "It claims epsilon %s, and %s is what its choices give: --epsilon %[2]s claims no more than that\n", claim.Epsilon, recipe.Above(g.Epsilon))
 }
+
+// positive reads a loss, of which zero would be taken for a default.
+func positive(text string) (recipe.Decimal, error) {
+	d, err := recipe.ParseDecimal(text)
+	if err == nil && d == (recipe.Decimal{}) {
+		err = errors.New("0; want more")
+	}
+	return d, err
+}
