@@ -42,8 +42,8 @@ func over(t *testing.T, socket, method, path string, body []byte) (int, []byte) 
 
 // TestSites: a training process begins a round with a model of its own, processes of three
 // sites contribute at their agents, two persons at one of them, and the process reads their
-// mean, in which a person counts half. Noise has a standard deviation below 0.03 in an entry
-// of the mean, so that one of the eight is off by 0.15 with a probability below 10^-5.
+// mean, in which a person counts half. Noise has a standard deviation of 0.023 in an entry
+// of the mean, so that one of the eight is off by 0.15 with a probability below 10^-9.
 func TestSites(t *testing.T) {
 	want := []float64{(0.5 + 0.5 + 0.5) / 3, 0.5 / 3, 0, 0, 0, 0, 0, 0}
 	var mean []float32
