@@ -31,7 +31,7 @@ def device(socket: str, task: str, done: threading.Event) -> None:
 
 def test_cross_device(labs: Any) -> None:
     """Two rounds without a node: FedAvg moves by the mean, and FedAdam by its own step."""
-    lab = labs(4, 15, "--rounds", "4", "--round", "3s", "--epsilon", "100", "--clip", "10")
+    lab = labs(4, 15, "--rounds", "4", "--round", "3s", "--epsilon", "100", "--clip", "4")
     done = threading.Event()
     devices = [threading.Thread(target=device, args=(a, lab.task, done)) for a in lab.agents]
     for d in devices:
@@ -44,7 +44,9 @@ def test_cross_device(labs: Any) -> None:
             steps = list(private.history.values())
             assert len(steps) == 2 and "stepped" in steps, steps
             moved = np.concatenate([a.numpy().ravel() for a in result.arrays.values()])
-            assert (moved > 0).mean() > 0.6  # noise of a mean of four is about as long as a step
+            # Noise of a round's mean has a standard deviation of 0.6 in an entry at most; of the
+            # mean over 15 entries 0.16, beside a step of 1 a round, or of Adam's 0.1.
+            assert moved.mean() > (0 if isinstance(inner, FedAdam) else 0.1), moved
         assert not grid.replies
     finally:
         done.set()
