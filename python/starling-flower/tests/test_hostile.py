@@ -98,11 +98,11 @@ def test_paths_stay(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does the server learn of paths, or of values in a node's configuration."""
     bare = context(lab)
     bare.node_config = {"secret": SECRET}
-    for path in ("/home/me/{0}", "/home/me/{secret.x}", "/home/me/{secret[x]}", "/home/me/{secret:x}"):
+    for path in ("/site/{0}", "/site/{secret.x}", "/site/{secret[x]}", "/site/{secret:x}"):
         monkeypatch.setenv("STARLING_AGENT", path)
         with pytest.raises(starling_flower.ConfigError) as e:
             mod(ask(lab, model(*SHAPES)), bare, never)
-        assert "/home/me" not in str(e.value) and SECRET not in str(e.value)
+        assert "/site" not in str(e.value) and SECRET not in str(e.value)
 
 
 def test_bytes_of_another_type() -> None:

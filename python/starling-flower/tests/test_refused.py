@@ -223,8 +223,9 @@ def test_too_few(lab: Lab) -> None:
     app.train(mods=[mod])(lambda m, c: trained(m, np.ones_like))
     grid = LocalGrid(app, [{"starling-agent": a} for a in lab.agents])
     grid.only = {1}
-    with pytest.raises(starling_flower.NoSum, match="none of 1 rounds was released: too few"):
-        strategy.start(grid, model(*SHAPES), num_rounds=1)
+    for _ in range(2):  # a second run of the same strategy says so too
+        with pytest.raises(starling_flower.NoSum, match="none of 1 rounds was released: too few"):
+            strategy.start(grid, model(*SHAPES), num_rounds=1)
 
 
 @pytest.mark.parametrize(
@@ -249,6 +250,22 @@ def test_too_few(lab: Lab) -> None:
 def test_strategies(inner: Callable[[], Any], says: str) -> None:
     with pytest.raises(starling_flower.StrategyRefused, match=says):
         Private(inner(), {"control": "x"})
+
+
+def test_strategies_of_ones_own() -> None:
+    """What Flower's own class below decides: one of a later Flower is not known, and refused."""
+
+    class Mine(FedAvg): ...
+
+    Private(Mine(), {"control": "x"})
+
+    class Robust(flower.Krum): ...
+
+    with pytest.raises(starling_flower.StrategyRefused, match="Krum"):
+        Private(Robust(), {"control": "x"})
+    later = type("FedLater", (FedAvg,), {"__module__": "flwr.serverapp.strategy.fedlater"})
+    with pytest.raises(starling_flower.StrategyRefused, match="not known whether FedLater"):
+        Private(later(), {"control": "x"})
 
 
 def test_unknown_strategy() -> None:

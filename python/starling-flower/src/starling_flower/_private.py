@@ -13,8 +13,7 @@ from typing import Any
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.common.logger import log
 from flwr.serverapp import Grid
-from flwr.serverapp import strategy as strategies
-from flwr.serverapp.strategy import FedAvg, Result, Strategy
+from flwr.serverapp.strategy import Result, Strategy
 from starling_agg import (
     Busy,
     Controller,
@@ -23,6 +22,7 @@ from starling_agg import (
     Ended,
     NotThere,
     Round,
+    Session,
     StarlingError,
 )
 
@@ -54,7 +54,11 @@ _MEANS = ("FedAvg", "FedProx", "FedAvgM", "FedOpt", "FedAdam", "FedAdagrad", "Fe
 
 
 def _refuse(inner: Strategy) -> None:
-    """Refuse what could not work, before anything is announced."""
+    """Refuse what could not work, before anything is announced.
+
+    The class of Flower's own that a strategy is made of decides: one that is not known, or
+    comes with a later Flower, may need the updates of single clients.
+    """
     if not isinstance(inner, Strategy):
         raise StrategyRefused(
             f"{type(inner).__name__} is no strategy of flwr.serverapp",
@@ -62,24 +66,20 @@ def _refuse(inner: Strategy) -> None:
         )
     if isinstance(inner, Private):
         raise StrategyRefused("the strategy is in Private already", "wrap it once")
-    for name in _SINGLE:
-        if isinstance(inner, getattr(strategies, name, ())):
-            raise StrategyRefused(
-                f"{name} compares the updates of single clients, and nobody has them here",
-                "a client's update is bounded by proof, which stops what it would: use FedAvg, FedProx or a FedOpt strategy",
-            )
-    for name in _NOISY:
-        if isinstance(inner, getattr(strategies, name, ())):
-            raise StrategyRefused(
-                f"{name} clips and adds noise, which the agents and both servers do",
-                "wrap the strategy that it wraps",
-            )
-    own = type(inner)
-    if own.__name__ in _MEANS and own is getattr(strategies, own.__name__, None):
-        return
-    if not isinstance(inner, FedAvg) and not getattr(inner, "starling_takes_a_mean", False):
+    name = next(c.__name__ for c in type(inner).__mro__ if c.__module__.split(".")[0] == "flwr")
+    if name in _SINGLE:
         raise StrategyRefused(
-            f"it is not known whether {own.__name__} needs the updates of single clients",
+            f"{name} compares the updates of single clients, and nobody has them here",
+            "a client's update is bounded by proof, which stops what it would: use FedAvg, FedProx or a FedOpt strategy",
+        )
+    if name in _NOISY:
+        raise StrategyRefused(
+            f"{name} clips and adds noise, which the agents and both servers do",
+            "wrap the strategy that it wraps",
+        )
+    if name not in _MEANS and not getattr(inner, "starling_takes_a_mean", False):
+        raise StrategyRefused(
+            f"it is not known whether {type(inner).__name__} needs the updates of single clients",
             "if one reply with the mean will do, say so: starling_takes_a_mean = True in its class",
         )
 
@@ -147,6 +147,7 @@ class Private(Strategy):
         self.inner = inner
         self.config = load(config)
         self._controller = Controller(self.config.control)
+        self._said: Session | None = None
         self._open: _Open | None = None
         #: What became of each of Flower's rounds: "stepped" or why it was skipped.
         self.history: dict[int, str] = {}
@@ -177,7 +178,7 @@ class Private(Strategy):
         opened = self._begin(server_round, arrays, nodes)
         said = ConfigRecord(
             {
-                "task": self._session["recipe"],
+                "task": self._session.recipe,
                 "round": int(opened.round.round),
                 "index": int(opened.round.index),
                 "begin": str(opened.round.begin),
@@ -231,7 +232,7 @@ class Private(Strategy):
     def _begin(self, number: int, arrays: ArrayRecord, nodes: int) -> _Open:
         """Announce the model, for the next round of the recipe."""
         parameters = flatten(arrays)
-        if parameters.size != (want := int(self._session["dimension"])):
+        if parameters.size != (want := self._session.dimension):
             raise BadArrays(
                 f"the model has {parameters.size} numbers, and the training {want}",
                 "the recipe's terms say the layout: starling fl status",
@@ -307,30 +308,23 @@ class Private(Strategy):
             time.sleep(self.config.poll)
 
     @property
-    def _session(self) -> dict[str, Any]:
-        if not hasattr(self, "_said"):
+    def _session(self) -> Session:
+        if self._said is None:
             try:
-                s = self._controller.session()
+                self._said = self._controller.session()
             except StarlingError as e:
                 raise NoSum(
                     f"the controller does not answer: {e}", "starling serve controller controller.toml"
                 ) from None
-            self._said = {
-                "recipe": s.recipe,
-                "dimension": s.dimension,
-                "rounds": s.rounds,
-                "clip": s.clip,
-            }
         return self._said
 
     def start(self, *args: Any, **kwargs: Any) -> Result:
         """As Flower's, and NoSum where not one round was released: nothing was learned."""
-        before = set(self.history)
-        result = super().start(*args, **kwargs)
-        ran = {n: what for n, what in self.history.items() if n not in before}
-        if ran and "stepped" not in ran.values():
+        result = super().start(*args, **kwargs)  # which begins with summary, and so a new history
+        became = self.history.values()
+        if became and "stepped" not in became:
             raise NoSum(
-                f"none of {len(ran)} rounds was released: {', '.join(sorted(set(ran.values())))}",
+                f"none of {len(became)} rounds was released: {', '.join(sorted(set(became)))}",
                 "the clients' own logs say why they handed nothing in",
             )
         return result
@@ -351,16 +345,16 @@ class Private(Strategy):
 
     def summary(self) -> None:
         """Log what protects the clients, and the inner strategy: a run begins."""
-        vars(self).pop("_said", None)  # another controller may stand there than in the last
+        self._said = None  # another controller may stand there than in the last
         self.history.clear()
         s = self._session
         log(
             INFO,
             "\t├──> Starling: recipe %s…, %d numbers, norm %.4g, at most %d rounds",
-            s["recipe"][:16],
-            s["dimension"],
-            s["clip"],
-            s["rounds"],
+            s.recipe[:16],
+            s.dimension,
+            s.clip,
+            s.rounds,
         )
         log(INFO, "\t│\t├── %s: %s", self.config.mode, SAID[self.config.mode])
         log(
