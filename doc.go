@@ -13,7 +13,8 @@
 // Imports go down only. The packages at the root are for those who import this module, or
 // read about a party; packages that no outsider has a use for are in internal.
 //
-//	cmd/starling       the commands; wiring only
+//	cmd/starling       the commands; wiring only; internal/questions: questions of another
+//	                   program, a line each
 //	lab                chart: every party on loopback in one process: demo, tutorial,
 //	                   test bed
 //	deploy             invitation  question: the configuration files of every party, how it starts
@@ -79,6 +80,7 @@
 //	sealed             HPKE opening
 //	test docs          end to end, simulation, interoperation, a real object store and
 //	                   database; the words
+//	python             agent, controller and accountant from Python; Flower, and its filter
 //
 // A party that must not see a thing cannot import the package that parses it:
 // arch_test.go holds the floors and the bans, each with its reason. The way of one report

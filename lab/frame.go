@@ -169,6 +169,7 @@ type frame struct {
 	tempo     tempo           // where it does
 	again     int             // epochs that began too early
 	conductor *conductor      // of a training
+	log       *slog.Logger    // of all parties
 	addresses *deploy.Addresses
 	via       *ohttp.Transport // of all devices
 	phase     int
@@ -382,6 +383,7 @@ func (f *frame) start(ctx context.Context, pose poser) (stop func() error, _ con
 	if err != nil {
 		return nil, ctx, err
 	}
+	f.log = log
 	helper, err := deploy.LoadAggregator(filepath.Join(f.dir, deploy.HelperFile), dap.RoleHelper)
 	if err != nil {
 		return nil, ctx, err

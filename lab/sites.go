@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -180,11 +179,6 @@ func (o *SitesOptions) pose(f *frame, a *deploy.Addresses) (_ *recipe.Recipe, er
 
 // serve runs the agents, beside the servers, until ctx ends.
 func (o *SitesOptions) serve(ctx context.Context, f *frame) error {
-	log, closeLog, err := f.agentsLog()
-	if err != nil {
-		return err
-	}
-	defer closeLog()
 	dir, err := filepath.Abs(f.dir)
 	if err != nil {
 		return fmt.Errorf("lab: %w", err)
@@ -198,12 +192,17 @@ func (o *SitesOptions) serve(ctx context.Context, f *frame) error {
 		if err != nil {
 			return err
 		}
+		defer open.Close() // where the agents never ran
 		shown.Agents = append(shown.Agents, string(a.Socket))
-		parts = append(parts, a.Parts(service.NewLogger(log, 0), open)...)
+		parts = append(parts, a.Parts(f.log, open)...)
 	}
-	private := fmt.Sprintf("# For a server app of Flower: docs/flower.md\nmode = \"cross_silo\"\ncontrol = %q\n", controlSocket)
-	if err := os.WriteFile(filepath.Join(dir, "starling.toml"), []byte(private), 0o600); err != nil {
-		return fmt.Errorf("lab: %w", err)
+	for name, text := range map[string]string{
+		"starling.toml": fmt.Sprintf("# For a server app of Flower: docs/flower.md\nmode = \"cross_silo\"\ncontrol = %q\n", controlSocket),
+		"README.txt":    sitesReadme,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			return fmt.Errorf("lab: %w", err)
+		}
 	}
 	err = service.Run(ctx, 0, func() {
 		if o.Ready != nil {
@@ -254,21 +253,24 @@ address = %q
 	return a, open, err
 }
 
-// agentsLog is where agents log to, beside the servers.
-func (f *frame) agentsLog() (io.Writer, func() error, error) {
-	nothing := func() error { return nil }
-	switch {
-	case f.o.Log != nil:
-		return f.o.Log, nothing, nil
-	case f.o.Keep == "":
-		return io.Discard, nothing, nil
-	}
-	file, err := os.Create(filepath.Join(f.dir, "agents.log"))
-	if err != nil {
-		return nil, nothing, fmt.Errorf("lab: %w", err)
-	}
-	return file, file.Close, nil
-}
+// sitesReadme lies in a deployment that is kept.
+const sitesReadme = `A Starling deployment of some sites on loopback, made by "starling fl lab --keep". Each party again, in a terminal of its own:
+
+    starling serve helper helper.toml
+    starling serve leader leader.toml
+    starling serve gateway gateway.toml
+    starling serve relay relay.toml
+    starling serve controller controller.toml
+    starling serve agent agents/0/agent.toml      and so on, one for each site
+
+and then
+
+    starling fl status controller.toml            rounds, and what they have cost
+    starling status agents/0/agent.toml           what a site has spent
+    starling recipe show recipe.starling          what is asked, and what it guarantees
+
+starling.toml is what Private of starling-flower reads. secrets/ has all keys, which in earnest lie at several owners.
+`
 
 // Text is for people.
 func (s *Sites) Text() string {

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 	"time"
 
@@ -100,6 +101,15 @@ func playSites(t *testing.T, length time.Duration) []float32 {
 	case err := <-done:
 		done <- nil
 		t.Fatal(err)
+	}
+	readme, err := os.ReadFile(filepath.Join(dir, "s", "README.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range regexp.MustCompile(`[a-z0-9/]+\.(toml|starling)`).FindAllString(string(readme), -1) {
+		if _, err := os.Stat(filepath.Join(dir, "s", name)); err != nil {
+			t.Errorf("README.txt: %v", err)
+		}
 	}
 	code, b := over(t, s.Control, "POST", "rounds", session.AppendFloats(nil, []float32{1, 2, 3, 4, 5, 6, 7, 8}))
 	var r struct {
