@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -40,15 +39,7 @@ func TestControllerOnADatabase(t *testing.T) {
 	stop := x.serve()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	var crew sync.WaitGroup
-	defer crew.Wait()
-	defer cancel()
-	crew.Go(func() {
-		err := x.devices(ctx, 5, func(i int) []float32 { return []float32{float32(i) / 10, 0.5, -0.25} })
-		if err != nil && ctx.Err() == nil {
-			t.Error(err)
-		}
-	})
+	defer x.crew(ctx, cancel, t)()
 	if err := other.Stopped(ctx, nothing); !errors.Is(err, round.ErrHeld) {
 		t.Errorf("it is looked at while it runs: %v", err)
 	}

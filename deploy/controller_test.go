@@ -202,6 +202,21 @@ func (x *trained) status() *round.Status {
 	return s
 }
 
+// crew has five devices take part until ended is called, which cancels.
+func (x *trained) crew(ctx context.Context, cancel func(), t *testing.T) (ended func()) {
+	var crew sync.WaitGroup
+	crew.Go(func() {
+		err := x.devices(ctx, 5, func(i int) []float32 { return []float32{float32(i) / 10, 0.5, -0.25} })
+		if err != nil && ctx.Err() == nil {
+			t.Error(err)
+		}
+	})
+	return func() {
+		cancel()
+		crew.Wait()
+	}
+}
+
 // TestControllerTrains: two rounds through leader and helper, with models that devices
 // fetch from a relay: with exact sums the model is the mean of what the devices want after
 // one, and stays there. The controller is started anew in the middle of the second.
@@ -210,15 +225,7 @@ func TestControllerTrains(t *testing.T) {
 	stop := x.serve()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	var crew sync.WaitGroup
-	defer crew.Wait()
-	defer cancel()
-	crew.Go(func() {
-		err := x.devices(ctx, 5, func(i int) []float32 { return []float32{float32(i) / 10, 0.5, -0.25} })
-		if err != nil && ctx.Err() == nil {
-			t.Error(err)
-		}
-	})
+	defer x.crew(ctx, cancel, t)()
 	begun, steps := time.Now(), []time.Duration(nil)
 	for s := x.status(); s.Stepped < 2; s = x.status() {
 		if len(steps) < s.Stepped {

@@ -257,13 +257,7 @@ func TestAway(t *testing.T) {
 	at := newSchema(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorldAt(t, at, nil)
-		c, err := w.open()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.run(c); err != nil {
-			t.Fatal(err)
-		}
+		w.ran()
 		places = slices.DeleteFunc(w.fail.Seen(), func(name string) bool {
 			return !strings.HasPrefix(name, "database.") || strings.Contains(name, "migrate") || strings.Contains(name, "give-up")
 		})
@@ -333,13 +327,7 @@ func TestRowsDamaged(t *testing.T) {
 	at := newSchema(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorldAt(t, at, nil)
-		c, err := w.open()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.run(c); err != nil {
-			t.Fatal(err)
-		}
+		w.ran()
 		back := at.save(t)
 		for _, sql := range []string{
 			"UPDATE event SET content = set_byte(content, length(content) - 1, get_byte(content, length(content) - 1) # 1) WHERE number = 3",
@@ -368,7 +356,8 @@ func TestRowsDamaged(t *testing.T) {
 			}
 			back()
 		}
-		if c, err = w.open(); err != nil {
+		c, err := w.open()
+		if err != nil {
 			t.Fatal(err)
 		}
 		c.Close()

@@ -202,6 +202,19 @@ func (w *world) run(c *round.Controller) error {
 	return err
 }
 
+// ran is a controller that was opened and has run to its end.
+func (w *world) ran() *round.Controller {
+	w.t.Helper()
+	c, err := w.open()
+	if err == nil {
+		err = w.run(c)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return c
+}
+
 // check holds a training that is over to what was announced and released: each round that
 // was collected moved its own parameter once, and no other did.
 func (w *world) check(c *round.Controller) *round.Status {
@@ -236,13 +249,7 @@ func (w *world) check(c *round.Controller) *round.Status {
 func TestRounds(t *testing.T) {
 	each(t, func(t *testing.T, at site) {
 		w := newWorldAt(t, at, nil)
-		c, err := w.open()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.run(c); err != nil {
-			t.Fatal(err)
-		}
+		c := w.ran()
 		s := w.check(c)
 		if s.Stepped != rounds || s.Skipped != 0 || s.Begun != rounds || len(w.seen) != rounds || s.Ended == "" {
 			t.Errorf("%+v, %d were shown", s, len(w.seen))
@@ -253,12 +260,7 @@ func TestRounds(t *testing.T) {
 			}
 		}
 		// Opened again it is over.
-		if c, err = w.open(); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.run(c); err != nil {
-			t.Fatal(err)
-		}
+		c = w.ran()
 		w.check(c)
 		mean, err := c.Mean(1)
 		if err != nil || math.Abs(float64(mean[place(s.Rounds[1].Round)])-1) > 1e-6 {
@@ -292,13 +294,7 @@ func TestUnasked(t *testing.T) {
 				return &a, nil
 			}}}
 		}
-		c, err := w.open()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.run(c); err != nil {
-			t.Fatal(err)
-		}
+		c := w.ran()
 		if s := w.check(c); s.Stepped != rounds || asked < rounds+2 {
 			t.Errorf("%+v, asked %d times", s, asked)
 		}
@@ -427,13 +423,7 @@ func TestMiniBatches(t *testing.T) {
 				}
 				return nil, nil
 			}
-			c, err := w.open()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := w.run(c); err != nil {
-				t.Fatal(err)
-			}
+			c := w.ran()
 			s, err := c.Status()
 			if err != nil {
 				t.Fatal(err)
@@ -497,13 +487,7 @@ func TestSlots(t *testing.T) {
 			}
 			return w.sum(slot), nil
 		}
-		c, err := w.open()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.run(c); err != nil {
-			t.Fatal(err)
-		}
+		c := w.ran()
 		s := w.check(c)
 		if s.Stepped != rounds-1 || s.Skipped != 1 {
 			t.Errorf("%+v", s)
@@ -529,13 +513,7 @@ func TestAdaptive(t *testing.T) {
 			s.Values[len(s.Values)-1] = 0.1 * 100 // all were no longer
 			return s, nil
 		}
-		c, err := w.open()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.run(c); err != nil {
-			t.Fatal(err)
-		}
+		c := w.ran()
 		_, clip, err := c.Parameters()
 		if want := 0.5 * math.Exp(-0.2*0.5*rounds); err != nil || math.Abs(clip-want) > 1e-9 {
 			t.Errorf("norm %v, want %v; %v", clip, want, err)
@@ -654,13 +632,7 @@ func TestManual(t *testing.T) {
 func TestDamage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, nil)
-		c, err := w.open()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.run(c); err != nil {
-			t.Fatal(err)
-		}
+		w.ran()
 		files := disktest.FilesOf(t, w.site.(*mem).fs)
 		tried := 0
 		for name, b := range files {

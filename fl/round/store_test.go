@@ -172,13 +172,7 @@ func testPowerLoss(t *testing.T, engine func(*testing.T) site, skips []int) {
 	at := engine(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorldAt(t, at, nil)
-		c, err := w.open()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.run(c); err != nil {
-			t.Fatal(err)
-		}
+		w.ran()
 		places = w.fail.Seen()
 	})
 	if len(places) < 9+3 {
@@ -256,12 +250,7 @@ func TestPutBack(t *testing.T) {
 			looking.Wait()
 			c.Close()
 			back := w.site.save(t)
-			if c, err = w.open(); err != nil {
-				t.Fatal(err)
-			}
-			if err := w.run(c); err != nil {
-				t.Fatal(err)
-			}
+			c = w.ran()
 			back()
 			shown := maps.Clone(w.seen)
 			var older *round.PutBackError
