@@ -56,6 +56,24 @@ def test_no_text_of_an_update(lab: Lab, after: Any, caplog: pytest.LogCaptureFix
     assert paid(lab) == before
 
 
+def test_a_mark_in_low_bits(lab: Lab) -> None:
+    """What a model of binary64 has beyond what was announced does not reach the app."""
+    sent = arrays(layer0=np.full((4, 3), 1 + 2.0**-40), layer1=np.full(3, -1 - 2.0**-50))
+    seen: list[ArrayRecord] = []
+
+    def app(message: Message, _: Any) -> Message:
+        seen.append(message.content["arrays"])
+        raise ValueError
+
+    message = ask(lab, sent)
+    with pytest.raises(starling_flower.TrainingFailed):
+        mod(message, context(lab), app)
+    assert [(k, a.dtype, a.numpy().tolist()) for k, a in seen[0].items()] == [
+        ("layer0", "float64", np.ones((4, 3)).tolist()),
+        ("layer1", "float64", [-1.0] * 3),
+    ]
+
+
 @pytest.mark.parametrize(
     ("raised", "seen"),
     [

@@ -182,7 +182,16 @@ def test_too_many_persons(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
     assert "2 models, and a contribution has 1" in caplog.text
 
 
-def test_a_model_of_ones_own(lab: Lab) -> None:
+def _one(message: Message) -> ArrayRecord:
+    return trained(message, np.ones_like).content.array_records["arrays"]
+
+
+def _minus_zero(message: Message) -> ArrayRecord:
+    return ArrayRecord({key: Array(-a.numpy()) for key, a in message.content["arrays"].items()})
+
+
+@pytest.mark.parametrize("other", [_one, _minus_zero])
+def test_a_model_of_ones_own(lab: Lab, other: Callable[[Message], ArrayRecord]) -> None:
     """A server that sends one node another model than it announced: found out, before handing in."""
     strategy = Private(FedAvg(fraction_evaluate=0.0), {"control": lab.control})
     app = ClientApp()
@@ -191,12 +200,13 @@ def test_a_model_of_ones_own(lab: Lab) -> None:
     class Lying(LocalGrid):
         def _answer(self, message: Message) -> Message:
             if message.metadata.dst_node_id == 2:
-                message.content["arrays"] = trained(message, np.ones_like).content["arrays"]
+                message.content["arrays"] = other(message)
             return super()._answer(message)
 
     grid = Lying(app, [{"starling-agent": a} for a in lab.agents])
     before = [Agent(a).ledger(lab.task).rounds for a in lab.agents]
-    strategy.start(grid, model(*SHAPES), num_rounds=1)
+    start = arrays(layer0=np.zeros((4, 3), np.float32), layer1=np.full(3, -0.0, np.float32))
+    strategy.start(grid, start, num_rounds=1)
     errors = [r.error.reason for r in grid.replies if r.has_error()]
     assert len(errors) == 1 and "OtherModel" in errors[0] and "another model" in errors[0]
     assert [Agent(a).ledger(lab.task).rounds for a in lab.agents] == [

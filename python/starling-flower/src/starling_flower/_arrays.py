@@ -52,6 +52,17 @@ def flatten(arrays: ArrayRecord) -> Vector:
     return np.concatenate(parts)
 
 
+def rounded(arrays: ArrayRecord, parameters: Vector) -> ArrayRecord:
+    """A record of the numbers that `flatten` made of it: in the layout of it, without the rest."""
+    out: dict[str, Array] = {}
+    at = 0
+    for key, array in arrays.items():
+        size = int(np.prod(array.shape))
+        out[key] = Array(parameters[at : at + size].reshape(array.shape).astype(array.dtype))
+        at += size
+    return ArrayRecord(out)
+
+
 def _layout(arrays: ArrayRecord) -> list[tuple[str, str, tuple[int, ...]]]:
     return [(key, array.dtype, tuple(array.shape)) for key, array in arrays.items()]
 

@@ -30,7 +30,7 @@ from starling_agg import (
     UnknownTask,
 )
 
-from ._arrays import Vector, difference, flatten
+from ._arrays import Vector, difference, flatten, rounded
 from ._errors import (
     AgentAway,
     BadArrays,
@@ -89,8 +89,7 @@ def mod(message: Message, context: Context, call_next: ClientAppCallable) -> Mes
             "@app.train(mods=[mod]), and not the app's mods",
         )
     said = asked(message)
-    before = _model(message)
-    parameters = flatten(before)
+    before, parameters = _model(message)
     agent = agent_of(context)
     task = _allowed(agent, said["task"], parameters)
     _timely(task, said["round"])
@@ -148,14 +147,22 @@ def _over(round: int) -> RoundMissed:
     )
 
 
-def _model(message: Message) -> ArrayRecord:
+def _model(message: Message) -> tuple[ArrayRecord, Vector]:
+    """The model, and its numbers as they are held to the announcement.
+
+    The app gets these and no others: what binary32 does not have could mark one node's copy.
+    """
     records = message.content.array_records
     if len(records) != 1:
         raise BadArrays(
             f"the server sent {len(records)} models", "a message for training has one ArrayRecord"
         )
-    # The app may put other arrays into the very record that it was given.
-    return ArrayRecord(dict(next(iter(records.values()))))
+    key, sent = next(iter(records.items()))
+    parameters = flatten(sent)
+    before = rounded(sent, parameters)
+    # A copy, for the app may put other arrays into the very record that it is given.
+    message.content[key] = ArrayRecord(dict(before))
+    return before, parameters
 
 
 def _allowed(agent: Agent, id: str, parameters: Vector) -> Task:
@@ -235,7 +242,7 @@ def _contribute(agent: Agent, task: Task, round: int, parameters: Vector, update
 
 def _held(agent: Agent, hash: str, parameters: Vector) -> None:
     announced = np.frombuffer(agent.model(hash).parameters, dtype=np.float32)
-    if not np.array_equal(announced, parameters):
+    if announced.tobytes() != parameters.tobytes():  # by bits, for -0 and 0 would mark a copy
         raise OtherModel(
             "the server sent this node another model than was announced to all",
             "nothing was handed in; ask whoever runs the server why",
