@@ -89,8 +89,20 @@ func (s *cloneSum) over(blocks []cloneBlock, miss, epsilon float64) float64 {
 }
 
 // halfExcess bounds E (A - xi)_+ from above for A ~ Bin(c, 1/2), xi = c/2 + w, w >= 0.
-// With T = P(A >= a) and g = P(A = a) at a = floor(xi)+1, it is g a/2 - w T.
-func halfExcess(c, w float64) float64 {
+func halfExcess(c, w float64) float64 { return (&excess{c: c}).of(w) }
+
+// An excess is E (A - xi)_+ for one c. With T = P(A >= a) and g = P(A = a) at a =
+// floor(xi)+1, it is g a/2 - w T; what the last xi took is kept, for the next often has the
+// same a.
+type excess struct {
+	c      float64
+	a      float64 // of the rest; 0: of none
+	g, rel float64
+	lo, hi float64 // of T/g
+}
+
+func (x *excess) of(w float64) float64 {
+	c := x.c
 	xi := c/2 + w
 	if xi >= c {
 		// Only by rounding can a term be left.
@@ -101,14 +113,19 @@ func halfExcess(c, w float64) float64 {
 		return 2e-14 * xi * g
 	}
 	a := math.Floor(xi) + 1
-	g, rel := binomial.PMF(a, c, 0.5, 0.5)
-	if g == 0 {
+	if a != x.a {
+		x.a = a
+		x.g, x.rel = binomial.PMF(a, c, 0.5, 0.5)
+		if x.g > 0 {
+			x.lo, x.hi = binomial.TailRatio(a, c, 0.5, 0.5)
+		}
+	}
+	if x.g == 0 {
 		return 1e-300
 	}
-	lo, hi := binomial.TailRatio(a, c, 0.5, 0.5)
-	v := max(0, a/2-w*lo)
-	slip := 1e-14 * xi * (hi + a/(c-a+1)) // of xi, and of a where xi is next to a whole number
-	return g * (1 + rel) * (v + 1e-15*a + slip)
+	v := max(0, a/2-w*x.lo)
+	slip := 1e-14 * xi * (x.hi + a/(c-a+1)) // of xi, and of a where xi is next to a whole number
+	return x.g * (1 + x.rel) * (v + 1e-15*a + slip)
 }
 
 // clones returns a bound from below on the probability with which another user's message

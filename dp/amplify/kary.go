@@ -32,6 +32,9 @@ const (
 	maxKaryRows  = 4096
 	karyNearMiss = 1e-24
 	karyDeepMiss = 1e-80
+	// fineStep is the widest step of a grid within which adding up each value costs less than
+	// two tails.
+	fineStep = 400
 )
 
 func newKarySum(e0, n, k float64) *karySum {
@@ -81,9 +84,14 @@ func (row *karyRow) grid(n, p, q, mass, total, miss float64) {
 	lo, hi := max(0, math.Floor(n*p-r)), min(n, math.Ceil(n*p+r))
 	row.first, row.step = lo, max(1, math.Floor(sigma*math.Sqrt(3e-4*total/40)))
 	points := int(math.Ceil((hi-lo)/row.step)) + 1
-	row.step = max(row.step, 1)
 	if points == 1 {
 		row.mass = []float64{mass}
+		return
+	}
+	row.mass = make([]float64, points)
+	if row.step <= fineStep {
+		row.each(n, p, q, mass, hi)
+		row.mass[points-1] += mass * miss // R above the grid counts as its last point
 		return
 	}
 	// over brackets E (R - x)_+ = n p P(Bin(n-1, p) >= x) - x P(R >= x+1).
@@ -92,7 +100,6 @@ func (row *karyRow) grid(n, p, q, mass, total, miss float64) {
 		l2, h2 := binomial.Tail(x+1, n, p, q)
 		return max(0, n*p*l1*(1-outward.Step)-x*h2), outward.Widened(n*p*h1, outward.Step) - x*l2
 	}
-	row.mass = make([]float64, points)
 	l0, h0 := over(lo) // at the point before; R below lo counts as lo
 	l1, h1 := over(lo + row.step)
 	row.mass[0] = mass * min(1, max(0, 1-(l0-h1)/row.step))
@@ -105,6 +112,43 @@ func (row *karyRow) grid(n, p, q, mass, total, miss float64) {
 		l2, h2 := over(lo + float64(j+1)*row.step)
 		row.mass[j] = mass * max(0, (h0-2*l1+h2)/row.step)
 		l0, h0, l1, h1 = l1, h1, l2, h2
+	}
+}
+
+// each spreads each value of R up to hi over the two points next to it.
+func (row *karyRow) each(n, p, q, mass, hi float64) {
+	lo, step := row.first, row.step
+	top := lo + step*math.Floor((min(max(math.Floor((n+1)*p), lo), hi)-lo)/step) // near where the most is
+	most, rel := binomial.PMF(top, n, p, q)
+	most *= outward.Widened(mass, rel+outward.Summed(hi-lo))
+	j := int((top - lo) / step)
+	odds := p / q
+	for at, r, g := j, top, most; r <= hi; at++ {
+		sum, far := 0.0, 0.0 // of probabilities, and of these times the way from the point
+		for way := 0.0; way < step && r <= hi; way++ {
+			sum, far = sum+g, far+way*g
+			g *= (n - r) / (r + 1) * odds
+			r++
+		}
+		row.put(at, sum, far/step)
+	}
+	odds = q / p
+	for at, r, g := j-1, top, most; at >= 0; at-- {
+		sum, far := 0.0, 0.0
+		for way := step - 1; way >= 0; way-- {
+			g *= r / (n - r + 1) * odds
+			sum, far = sum+g, far+way*g
+			r--
+		}
+		row.put(at, sum, far/step)
+	}
+}
+
+// put gives a point what lies between it and the next, which gets above of it.
+func (row *karyRow) put(at int, sum, above float64) {
+	row.mass[at] += sum - above
+	if above > 0 {
+		row.mass[at+1] += above
 	}
 }
 
@@ -121,10 +165,11 @@ func (s *karySum) over(rows []karyRow, miss, epsilon float64) float64 {
 	unit := th / math.Expm1(s.e0)
 	var total binomial.Sum
 	for _, row := range rows {
+		above := excess{c: row.to}
 		for j, m := range row.mass {
 			if m > 0 {
 				r := row.first + float64(j)*row.step
-				total.Add(m * halfExcess(row.to, th*row.from/2+unit*(row.from+r)))
+				total.Add(m * above.of(th*row.from/2+unit*(row.from+r)))
 			}
 		}
 	}
