@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -131,11 +132,15 @@ func parse(flags *flag.FlagSet, args []string) (rest []string, err error) {
 	}
 }
 
-// nearest names the command that a mistyped one most likely meant.
+// nearest names the command that a mistyped one most likely meant: one of that name a word
+// further on, as serve agent for agent, or one of nearly that name.
 func (c *command) nearest(path, typed string) string {
 	names := make([]string, len(c.sub))
 	for i, s := range c.sub {
 		names[i] = s.name
+		if slices.ContainsFunc(s.sub, func(s *command) bool { return s.name == typed }) {
+			return path + " " + s.name + " " + typed
+		}
 	}
 	if best := closest(typed, names); best != "" {
 		return path + " " + best
