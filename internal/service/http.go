@@ -56,6 +56,11 @@ func (s Server) run(ctx context.Context, ready func()) error {
 		if open, err = l.Address.listen(ctx); err != nil {
 			return fmt.Errorf("service: listen: %w", err)
 		}
+		if l.SocketMode != 0 {
+			if err := l.Address.permit(l.SocketMode); err != nil {
+				return errors.Join(fmt.Errorf("service: listen: %w", err), open.Close())
+			}
+		}
 	}
 	guarded := newLimiter(open, l)
 	if s.Connections != nil {

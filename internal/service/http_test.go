@@ -22,6 +22,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -65,7 +66,7 @@ func TestListenValidate(t *testing.T) {
 	for _, l := range []Listen{
 		{}, {Address: "localhost"}, {Address: "unix:"}, {Address: ":443", TLSCertificate: "c"}, {Address: ":443", TLSKey: "k"},
 		{Address: "127.0.0.1:0", MaxConnections: -1}, {Address: "127.0.0.1:0", HeaderTimeout: -1},
-		{Address: "127.0.0.1:0", RequestTimeout: Duration(2 * time.Hour)},
+		{Address: "127.0.0.1:0", RequestTimeout: Duration(2 * time.Hour)}, {Address: "127.0.0.1:0", SocketMode: 0o660},
 	} {
 		if l.Validate() == nil {
 			t.Errorf("%+v is accepted", l)
@@ -83,7 +84,7 @@ func TestServerUnixSocket(t *testing.T) {
 	left.SetUnlinkOnClose(false)
 	left.Close()
 
-	s := Server{Name: "public", Listen: Listen{Address: Address("unix:" + path)}, Log: quiet(),
+	s := Server{Name: "public", Listen: Listen{Address: Address("unix:" + path), SocketMode: 0o620}, Log: quiet(),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") })}
 	stop := start(t, s.Part())
 	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -97,6 +98,9 @@ func TestServerUnixSocket(t *testing.T) {
 		t.Errorf("got %q", b)
 	}
 	resp.Body.Close()
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o620 && runtime.GOOS != "windows" {
+		t.Errorf("the socket: %v, %v", info, err)
+	}
 	if err := Run(t.Context(), 0, nil, s.Part()); err == nil || !strings.Contains(err.Error(), "another process listens") {
 		t.Errorf("a second server on the same socket: %v", err)
 	}

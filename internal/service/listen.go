@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -86,6 +87,15 @@ func (a Address) listen(ctx context.Context) (net.Listener, error) {
 	return lc.Listen(ctx, "unix", path)
 }
 
+// permit gives the socket a mode. Until then it has what the umask leaves: it is up to its
+// directory that this opens nothing to strangers.
+func (a Address) permit(mode os.FileMode) error {
+	if runtime.GOOS == "windows" { // whose sockets have no mode
+		return nil
+	}
+	return os.Chmod(strings.TrimPrefix(string(a), unixPrefix), mode)
+}
+
 // Listen is the public listener's part of a configuration file.
 type Listen struct {
 	// Address is host:port, or unix:PATH. Required.
@@ -110,6 +120,9 @@ type Listen struct {
 	// AskClients asks those who come for a certificate, which they may not have, and leaves it
 	// to the handler whose it is and who signed it.
 	AskClients bool `toml:"-"`
+	// SocketMode is who may connect to a unix socket, in place of what the process' umask
+	// leaves. Optional.
+	SocketMode os.FileMode `toml:"-"`
 	// MaxConnections are open at once. For a further one the longest idle makes place;
 	// where all send requests that make progress it waits. Default 1024.
 	MaxConnections int `toml:"max_connections"`
@@ -205,6 +218,7 @@ func (l Listen) Validate() error {
 		"forwarded_header: goes with tls_terminated_upstream or a unix socket; anybody could write it else")
 	f.If(l.Proxied() && l.ForwardedHeader == "" && l.MaxPerAddress > 0,
 		"max_per_address: behind a proxy all requests come from its address; name its forwarded_header")
+	f.If(l.SocketMode != 0 && !l.Address.IsUnix(), "address: a mode goes with a unix socket")
 	f.If(l.TLSClientCA != "" && l.TLSCertificate == "", "tls_client_ca: goes with tls_certificate")
 	l = l.withDefaults()
 	f.If(l.ReservedConnections < 0 || l.ReservedConnections > maxMaxConnections, "reserved_connections: want at most %d", maxMaxConnections)
