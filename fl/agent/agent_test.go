@@ -364,6 +364,59 @@ func TestRefusedBeforeTheCoin(t *testing.T) {
 	})
 }
 
+// TestReceipts: a filter's handler says what the agent's own does of a task and a round, and
+// has nothing else.
+func TestReceipts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "", false)
+		w.start()
+		defer func() { w.stop() }()
+		ask := func(method, path string, body []byte) *httptest.ResponseRecorder {
+			rec := httptest.NewRecorder()
+			w.agent.Receipts(rec, httptest.NewRequest(method, path, bytes.NewReader(body)))
+			return rec
+		}
+		id, now := w.checked.ID(), w.round()
+		at := fmt.Sprintf("/v1/contributions?task=%v&round=%d", id, now)
+		for _, c := range []struct {
+			method, path string
+			code         int
+		}{
+			{"POST", at, 405}, {"PUT", at, 405}, {"DELETE", at, 405}, {"HEAD", at, 405}, {"GET", at + "&x=" + strings.Repeat("x", 2000), 400},
+			{"GET", "/v1/status", 404}, {"GET", "/v1/tasks", 404}, {"GET", "/v1/tasks/" + id.String(), 404}, {"GET", "/v1/ledger", 404},
+			{"GET", "/v1/ledger/" + id.String(), 404}, {"GET", "/v1/models/" + session.Hash{}.String(), 404}, {"GET", "/", 404},
+			{"GET", strings.Replace(at, "?", "/?", 1), 404}, {"GET", strings.Replace(at, "v1", "v2", 1), 404}, {"POST", "/v1/ledger", 404},
+		} {
+			if rec := ask(c.method, c.path, session.AppendFloats(nil, some)); rec.Code != c.code {
+				t.Errorf("%s %s: %d %s, want %d", c.method, c.path, rec.Code, rec.Body, c.code)
+			}
+		}
+		if n := w.paid(); n != 0 {
+			t.Errorf("%d rounds are paid for", n)
+		}
+		same := func(when, want string) {
+			t.Helper()
+			for _, path := range []string{
+				at, fmt.Sprintf("/v1/contributions?task=%v&round=%d", id, now+1), fmt.Sprintf("/v1/contributions?task=%v&round=%d", recipe.ID{1}, now),
+				"/v1/contributions", fmt.Sprintf("/v1/contributions?task=%v&round=-1", id),
+			} {
+				rec, own := ask("GET", path, nil), w.ask("GET", path, nil)
+				if rec.Code != own.Code || rec.Body.String() != own.Body.String() {
+					t.Errorf("%s, %s: %d %s, and %d %s at the agent's own", when, path, rec.Code, rec.Body, own.Code, own.Body)
+				}
+			}
+			if got := ask("GET", at, nil).Body.String(); got != want {
+				t.Errorf("%s: %s", when, got)
+			}
+		}
+		same("before a contribution", "{\"accepted\":false}\n")
+		if code, name := w.contribute(now, "", some); code != http.StatusOK {
+			t.Fatalf("%d %s", code, name)
+		}
+		same("after one", "{\"accepted\":true}\n")
+	})
+}
+
 // TestOnceARound: the same bytes again are answered alike and charge nothing, other bytes
 // are refused, and after a restart all are: nothing is sent twice, and a report that was
 // not sent is lost.

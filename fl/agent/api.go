@@ -65,7 +65,7 @@ var statuses = map[string]int{
 // ServeHTTP answers processes of this machine: see docs/agent.md.
 func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if len(r.URL.RawQuery) > maxQuery {
-		malformed(w, "the query is too long")
+		tooLong(w)
 		return
 	}
 	path, ok := strings.CutPrefix(r.URL.Path, "/v1/")
@@ -108,6 +108,22 @@ func (a *Agent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer(w, http.StatusNotFound, answered{"not_found", "nothing is there", "docs/agent.md lists what there is"})
+}
+
+// Receipts answers a filter that runs as another user than those who contribute: whether an
+// update was taken for a task in a round, as ServeHTTP does, and nothing else.
+func (a *Agent) Receipts(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.URL.Path != "/v1/contributions":
+		answer(w, http.StatusNotFound, answered{"not_found", "nothing but GET /v1/contributions is answered here", "docs/agent.md lists what there is at the agent's own socket"})
+	case r.Method != http.MethodGet:
+		w.Header().Set("Allow", http.MethodGet)
+		answer(w, http.StatusMethodNotAllowed, answered{"method", "want GET: nothing is contributed here", "contribute at the agent's own socket: docs/agent.md"})
+	case len(r.URL.RawQuery) > maxQuery:
+		tooLong(w)
+	default:
+		a.getContribution(w, r)
+	}
 }
 
 func (a *Agent) getTasks(w http.ResponseWriter, r *http.Request) {
@@ -227,6 +243,8 @@ func (a *Agent) postContribution(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Length", strconv.Itoa(len(accepted)))
 	w.Write(accepted)
 }
+
+func tooLong(w http.ResponseWriter) { malformed(w, "the query is too long") }
 
 func malformed(w http.ResponseWriter, problem string) {
 	answer(w, http.StatusBadRequest, answered{"malformed", problem, "docs/agent.md has each request"})
