@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"math"
 	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +39,10 @@ type Agent struct {
 	// Socket is the unix socket at which processes contribute; who may open it, may do
 	// that. Its directory must be open to nobody else. Required.
 	Socket service.Path `toml:"socket"`
+	// Receipts is a second unix socket, for a filter that runs as another user: it says
+	// whether an update was taken for a task in a round, and does nothing else. It lies in a
+	// directory of its own, which a group may enter, whose users then may connect. Optional.
+	Receipts service.Path `toml:"receipts"`
 	// Local is where the owner looks. Required.
 	Local Local `toml:"local"`
 	// Data is the directory of the ledger; made where it is missing. Required, and used by
@@ -110,6 +116,14 @@ func LoadAgent(path string) (*Agent, error) {
 func (a *Agent) Validate() error {
 	var f Faults
 	f.If(a.Socket == "", "socket: required")
+	f.Add("socket: ", named(a.Socket))
+	f.Add("receipts: ", named(a.Receipts))
+	if a.Receipts != "" {
+		dir, own := filepath.Dir(string(a.Receipts)), filepath.Dir(string(a.Socket))
+		f.If(within(dir, own) || within(own, dir), "receipts: give it a directory of its own, apart from that of socket, which is its owner's alone")
+		f.If(within(string(a.Data), dir), "receipts: give it a directory of its own: data lies in %s, which is for a group", dir)
+		f.If(a.Counter != "" && within(string(a.Counter), dir), "receipts: give it a directory of its own: counter lies in %s, which is for a group", dir)
+	}
 	f.Add("local.address: ", service.Local{Address: a.Local.Address}.Validate())
 	f.If(a.Data == "", "data: required")
 	limits := a.limits()
@@ -132,6 +146,15 @@ func (a *Agent) Validate() error {
 		f.Add(at, p.Validate())
 	}
 	return f.All()
+}
+
+// named says whether a socket has a name in a directory, by which others are kept from it:
+// one whose path begins with "@" has none.
+func named(socket service.Path) error {
+	if strings.HasPrefix(string(socket), "@") {
+		return fmt.Errorf("%q is a name that everybody of this machine can reach: give it a directory", socket)
+	}
+	return nil
 }
 
 func (a *Agent) limits() participate.LedgerOptions {
@@ -224,45 +247,70 @@ func (t *AgentTask) read(a *Agent, anchors *signed.Anchors) (made agent.Task, er
 // modelTime is how long a model may take.
 const modelTime = 2 * time.Minute
 
-// Check reads every file that the configuration names, as starting would, and opens no
-// ledger or listener.
+// Check reads every file that the configuration names, as starting would, looks at the
+// directories of the sockets, and opens no ledger or listener.
 func (a *Agent) Check() error {
+	var f Faults
+	f.Add("", a.checkDirs())
 	_, err := a.Read()
-	return err
+	f.Add("", err)
+	return f.All()
 }
 
 func (a *Agent) shown() (service.Listen, Agreement, string) {
 	return service.Listen{Address: service.Address("unix:" + string(a.Socket))}, Agreement{}, ""
 }
 
-// An OpenError is a socket in a directory that others may enter.
+// An OpenError is the directory of a socket, which others may enter or write than are to.
 type OpenError struct {
+	Key  string // of the socket: "socket" or "receipts"
 	Dir  string
 	Mode os.FileMode
 }
 
 func (e *OpenError) Error() string {
+	if e.Key == receiptsKey {
+		return fmt.Sprintf("receipts: %s has mode %#o, so that others than a group could ask, or the group put a socket of its own there: chmod 2750 %s", e.Dir, e.Mode, e.Dir)
+	}
 	return fmt.Sprintf("socket: %s has mode %#o, so others of this machine could contribute: chmod 700 %s", e.Dir, e.Mode, e.Dir)
 }
 
-// closedDir makes the directory of a socket, and holds it to be the owner's alone.
-func closedDir(socket string) error {
-	dir := filepath.Dir(socket)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("socket: %w", err)
+// receiptsKey is the name of [Agent.Receipts] in the file.
+const receiptsKey = "receipts"
+
+// checkDirs holds the socket's directory, once it is there, to be the owner's alone, and that
+// of the receipts to be written by the owner and entered by a group at most.
+func (a *Agent) checkDirs() error {
+	var f Faults
+	if err := checkDir("socket", a.Socket, 0o077); !errors.Is(err, fs.ErrNotExist) {
+		f.Add("", err)
 	}
+	if a.Receipts == "" {
+		return f.All()
+	}
+	err := checkDir(receiptsKey, a.Receipts, 0o027)
+	if errors.Is(err, fs.ErrNotExist) { // of which group it is only the owner knows
+		err = fmt.Errorf("%w: install -d -m 2750 -o AGENT -g GROUP %s", err, filepath.Dir(string(a.Receipts)))
+	}
+	f.Add("", err)
+	return f.All()
+}
+
+// checkDir refuses a socket's directory whose mode has a bit that it must not have.
+func checkDir(key string, socket service.Path, without os.FileMode) error {
+	dir := filepath.Dir(string(socket))
 	info, err := os.Stat(dir)
 	if err != nil {
-		return fmt.Errorf("socket: %w", err)
+		return fmt.Errorf("%s: %w", key, err)
 	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 && runtime.GOOS != "windows" {
-		return &OpenError{dir, mode}
+	if mode := info.Mode().Perm(); mode&without != 0 && runtime.GOOS != "windows" {
+		return &OpenError{key, dir, mode}
 	}
 	return nil
 }
 
 // Parts returns the agent as components for [service.Run], in order: the agent with its
-// ledger, then the local listener, then the socket.
+// ledger, then the local listener, the socket, and that of the receipts.
 func (a *Agent) Parts(log *slog.Logger, open Listeners) []service.Part {
 	log = log.With(slog.String("role", "agent"))
 	metrics := service.BareMetrics() // bytes sent, or goroutines, would tell coins
@@ -295,11 +343,27 @@ func (a *Agent) Parts(log *slog.Logger, open Listeners) []service.Part {
 			}
 			return nil
 		})
+	if a.Receipts != "" {
+		parts = append(parts, service.Server{
+			Name: "agent receipts listener", Log: log,
+			Listen: service.Listen{Address: service.Address("unix:" + string(a.Receipts)), SocketMode: 0o660},
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if x := running.Load(); x != nil {
+					x.Receipts(w, r)
+					return
+				}
+				http.Error(w, "not started", http.StatusServiceUnavailable)
+			}),
+		}.Part())
+	}
 	return parts
 }
 
 func (a *Agent) work(ctx context.Context, log *slog.Logger, ready func(), running *atomic.Pointer[agent.Agent]) error {
-	if err := closedDir(string(a.Socket)); err != nil {
+	if err := os.MkdirAll(filepath.Dir(string(a.Socket)), 0o700); err != nil {
+		return fmt.Errorf("socket: %w", err)
+	}
+	if err := a.checkDirs(); err != nil {
 		return err
 	}
 	o, err := a.Read()

@@ -210,6 +210,9 @@ func (c *Checked) checkConfiguration(path string, now time.Time) {
 	if a, ok := config.(*Aggregator); ok && a.Database.Marks.None {
 		c.Found += "; not protected: " + status.NoMarks
 	}
+	if a, ok := config.(*Agent); ok && a.Receipts != "" {
+		c.Found += fmt.Sprintf("; a group may ask for receipts at %s", a.Receipts)
+	}
 	c.fault(checkCertificate(role, config, now))
 }
 

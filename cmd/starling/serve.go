@@ -90,6 +90,7 @@ address = "127.0.0.1:9004"         # for the operator: /readyz /statusz /metrics
 
 	agentExample = `role = "agent"
 socket = "agent/agent.sock"        # where processes contribute; its directory is the owner's alone
+# receipts = "receipts/agent.sock" # where a filter of another user asks; docs/agent.md
 data = "agent/ledger"              # what was spent; it must not go back to a backup
 budget_epsilon = 8                 # over all recipes, at budget_delta
 budget_delta = 1e-4
