@@ -1,8 +1,8 @@
 """What the filter asks the agent: whether an update was taken in a round.
 
-The answer is not trusted for more than one bit. An app shares the agent's directory, and
-could put a socket of its own there: whatever comes back is read to a bound, until a
-deadline, and is either the one JSON value that means yes, or no.
+The answer is not trusted for more than one bit. An app that runs as the agent's user may
+be able to put a socket of its own in the place of the agent's: whatever comes back is read
+to a bound, until a deadline, and is either the one JSON value that means yes, or no.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class Agent:
         except OSError as err:
             raise AgentError(
                 f"the agent's socket cannot be used: {err.strerror or type(err).__name__}",
-                "start it with: starling serve agent agent.toml, as a user that --agent "
-                "lets in, and give --agent the socket's path",
+                "start it with: starling serve agent agent.toml, and give --agent the path "
+                "of its socket for a filter's user: receipts in agent.toml; docs/agent.md",
             ) from None
         return _parse(bytes(data))
 

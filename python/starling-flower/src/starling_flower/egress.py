@@ -6,7 +6,7 @@ command stands between the two, and replies in the app's place with one of two c
 
     flower-supernode --insecure --superlink 127.0.0.1:9192
           |  loopback: Fleet API, answered from what was pulled before
-    starling-egress --superlink superlink.example:8000 --agent agent/agent.sock --task HEX
+    starling-egress --superlink superlink.example:8000 --agent receipts/agent.sock --task HEX
           |  Fleet API with the node's own key, as Flower's SuperNode speaks it
     flower-superlink
 
@@ -175,7 +175,8 @@ def _parser() -> argparse.ArgumentParser:
         "--agent",
         metavar="SOCKET",
         required=True,
-        help="the agent's unix socket, which says whether a round was contributed to",
+        help="the agent's unix socket, receipts in agent.toml, which says whether a round was "
+        "contributed to",
     )
     add(
         "--task",
