@@ -136,6 +136,7 @@ func (c *Controller) Validate() error {
 	}
 	f.If(c.Data != "" && !apart(c.Data, c.Record), "%w", errRecord)
 	f.Add("", c.validateStore())
+	f.Add("control: ", named(c.Control))
 	f.If(c.Manual && c.Control == "", "manual: rounds begin at the control socket, and there is none")
 	f.Add("optimizer: ", c.Optimizer.config().Validate())
 	f.If(c.Batch < 0 || c.Ahead < 0 || c.Late < 0 || c.Patience < 0 || c.Poll < 0 || c.Keep < 0 || c.Cohort < 0, "batch, ahead, late, patience, poll, keep, cohort: negative")

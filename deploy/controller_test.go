@@ -356,6 +356,7 @@ func TestControllerRefuses(t *testing.T) {
 		"negative":               {func(c *Controller) { c.Batch = -1 }, "batch"},
 		"too little ahead":       {func(c *Controller) { c.Batch, c.Ahead = 3, 2 }, "ahead"},
 		"manual, no socket":      {func(c *Controller) { c.Manual, c.Control = true, "" }, "manual"},
+		"a socket for everybody": {func(c *Controller) { c.Control = "@control" }, "control: \"@control\""},
 		"plain http":             {func(c *Controller) { c.Published = []string{"http://relay.example/"} }, "published[0]"},
 		"record in data":         {func(c *Controller) { c.Record = c.Data + "/record" }, "record"},
 		"no such engine":         {func(c *Controller) { c.Engine = "sqlite" }, "engine"},
