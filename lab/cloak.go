@@ -160,8 +160,8 @@ func (r *Report) writeCloak(w io.Writer) {
 // checkCloak says what must not be in such a report.
 func (r *Report) checkCloak() error {
 	if m := r.Mean; m != nil {
-		if off := math.Abs(m.Estimate-m.Truth) / m.Stderr; !(off <= maxWorstError) {
-			return fmt.Errorf("lab: the mean is %.1f standard errors off; more than %d is no noise", off, maxWorstError)
+		if off := math.Abs(m.Estimate-m.Truth) / m.Stderr; !(off <= r.reach()) {
+			return fmt.Errorf("lab: the mean is %.1f standard errors off; more than %g is no noise", off, r.reach())
 		}
 	}
 	if r.MessagesPerDevice < 1 {

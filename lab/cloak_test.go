@@ -68,7 +68,7 @@ func TestCloak(t *testing.T) {
 	wrong.Cloaked = &cloaked
 	mean := *r.Mean
 	wrong.Mean = &mean
-	wrong.Mean.Estimate = wrong.Mean.Truth + 7*wrong.Mean.Stderr
+	wrong.Mean.Estimate = wrong.Mean.Truth + 13*wrong.Mean.Stderr
 	if wrong.Check() == nil {
 		t.Error("a mean that no noise explains is good")
 	}

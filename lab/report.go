@@ -170,9 +170,22 @@ func (r *Report) WorstError() float64 {
 	return worst
 }
 
-// maxWorstError is more standard errors than honest noise reaches: 6 happens to one
-// bucket in 5 * 10^8.
-const maxWorstError = 6
+// maxWorstError is more standard errors than honest noise reaches: 6 of Gaussian noise happen
+// to one bucket in 5 * 10^8. The tail of Laplace noise is heavier, and that of what a few
+// hundred devices draw can be: maxHeavyError of one Laplace variable happen to one bucket in
+// 2 * 10^7, of two that are added up, as in sums by group and behind a cloak, to fewer.
+const (
+	maxWorstError = 6
+	maxHeavyError = 12
+)
+
+// reach is how many standard errors honest noise may reach.
+func (r *Report) reach() float64 {
+	if r.Cloaked != nil || len(r.Groups) > 0 {
+		return maxHeavyError
+	}
+	return maxWorstError
+}
 
 // Check says what must not be in a lab's report: a lost or a spurious report, or an
 // estimate beyond its noise.
@@ -187,8 +200,8 @@ func (r *Report) Check() error {
 		return r.checkSampled()
 	case r.Cloaked != nil && r.checkCloak() != nil:
 		return r.checkCloak()
-	case !(r.WorstError() <= maxWorstError):
-		return fmt.Errorf("lab: an estimate is %.1f standard errors off; more than %d is no noise", r.WorstError(), maxWorstError)
+	case !(r.WorstError() <= r.reach()):
+		return fmt.Errorf("lab: an estimate is %.1f standard errors off; more than %g is no noise", r.WorstError(), r.reach())
 	}
 	return nil
 }
