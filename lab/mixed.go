@@ -286,7 +286,11 @@ func (c *mixed) words(g *recipe.Guarantee, r *recipe.Recipe) string {
 		strings.Join(g.Conditions, ", "), c.trust())
 }
 
-// answer has every device contribute to the first round that leaves time enough.
+// errLate: the machine was so busy that a round was over before all devices had sent.
+var errLate = errors.New("longer than the round: give it a longer one with --precision")
+
+// answer has every device contribute to the first round that leaves time enough; it fails
+// with errLate where that was too little.
 func (c *mixed) answer(ctx context.Context, f *frame) error {
 	if err := c.ready(ctx, f); err != nil {
 		return err
@@ -332,7 +336,7 @@ func (c *mixed) answer(ctx context.Context, f *frame) error {
 		return nil
 	})
 	if late := time.Since(s.Flush(round)); late > 0 && (err == nil || errors.Is(err, client.ErrWindow)) {
-		err = fmt.Errorf("the devices took %v longer than the round: give it a longer one with --precision", late.Truncate(time.Millisecond))
+		err = fmt.Errorf("the devices took %v %w", late.Truncate(time.Millisecond), errLate)
 	}
 	f.sent, f.acknowledged = done.Load(), done.Load()
 	c.found.Sent, c.found.ContributionBytes = f.sent, int(bytes.Load())

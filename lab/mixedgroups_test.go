@@ -23,10 +23,7 @@ func TestMixedGroups(t *testing.T) {
 		bytes            int
 	}{{"direct", "qa", 5, 4, 17}, {"shuffled", "", 7, 6, 1}} {
 		keep := filepath.Join(t.TempDir(), "kept")
-		r, err := Run(t.Context(), Options{Frame: Frame{Out: t.TempDir(), Keep: keep, Precision: time.Second}, Recipe: Groups, Path: c.path, Randomizer: c.randomizer, Population: 300})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := inRound(t, Options{Frame: Frame{Out: t.TempDir(), Keep: keep, Precision: time.Second}, Recipe: Groups, Path: c.path, Randomizer: c.randomizer, Population: 300})
 		if err := r.Check(); err != nil {
 			t.Error(err)
 		}
