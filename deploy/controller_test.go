@@ -202,13 +202,14 @@ func (x *trained) status() *round.Status {
 	return s
 }
 
-// crew has five devices take part until ended is called, which cancels.
-func (x *trained) crew(ctx context.Context, cancel func(), t *testing.T) (ended func()) {
+// crew has five devices take part until ended is called, which cancels. Where they fail no
+// more rounds are stepped.
+func (x *trained) crew(ctx context.Context, cancel func(), t testing.TB) (ended func()) {
 	var crew sync.WaitGroup
 	crew.Go(func() {
 		err := x.devices(ctx, 5, func(i int) []float32 { return []float32{float32(i) / 10, 0.5, -0.25} })
 		if err != nil && ctx.Err() == nil {
-			t.Error(err)
+			t.Log("devices: ", err)
 		}
 	})
 	return func() {
@@ -217,33 +218,54 @@ func (x *trained) crew(ctx context.Context, cancel func(), t *testing.T) (ended 
 	}
 }
 
-// TestControllerTrains: two rounds through leader and helper, with models that devices
-// fetch from a relay: with exact sums the model is the mean of what the devices want after
-// one, and stays there. The controller is started anew in the middle of the second.
-func TestControllerTrains(t *testing.T) {
-	x := newTrained(t, 6, 2, 2, nil)
+// twoSteps has a training of two rounds go through, in the middle of the second of which the
+// controller is started anew. It returns when the first was over, or nothing where the machine
+// was so busy that devices came too late for a round.
+func (x *trained) twoSteps(ctx context.Context, begun time.Time) (steps []time.Duration, ended func()) {
 	stop := x.serve()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
-	defer cancel()
-	defer x.crew(ctx, cancel, t)()
-	begun, steps := time.Now(), []time.Duration(nil)
+	inside, cancel := context.WithCancel(ctx)
+	ended = x.crew(inside, cancel, x.t)
 	for s := x.status(); s.Stepped < 2; s = x.status() {
 		if len(steps) < s.Stepped {
-			// In the middle of the next round the controller is started anew.
 			steps = append(steps, time.Since(begun).Round(10*time.Millisecond))
 			for x.status().Begun < 2 && ctx.Err() == nil {
 				time.Sleep(20 * time.Millisecond)
 			}
 			stop()
-			stop = servicetest.Serve(t, x.controller.Parts(slog.New(slog.DiscardHandler), Listeners{})...)
+			stop = servicetest.Serve(x.t, x.controller.Parts(slog.New(slog.DiscardHandler), Listeners{})...)
 		}
 		if s.Skipped > 0 {
-			t.Fatalf("%+v", s)
+			x.t.Logf("again: %+v", s)
+			return nil, ended
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("not over in time: %+v", s)
+			ended()
+			x.t.Fatalf("not over in time: %+v", s)
 		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return steps, ended
+}
+
+// TestControllerTrains: two rounds through leader and helper, with models that devices
+// fetch from a relay: with exact sums the model is the mean of what the devices want after
+// one, and stays there. The controller is started anew in the middle of the second. Rounds are
+// longer where the machine is so busy that devices come too late for one.
+func TestControllerTrains(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	begun := time.Now()
+	x, steps := newTrained(t, 6, 2, 2, nil), []time.Duration(nil)
+	for units := uint64(2); ; x = newTrained(t, 6, 2, units, nil) {
+		var ended func()
+		if steps, ended = x.twoSteps(ctx, begun); len(steps) > 0 {
+			defer ended()
+			break
+		}
+		ended()
+		if units *= 3; units > 18 {
+			t.Fatal("devices came too late each time")
 		}
 	}
 	t.Log("steps at ", steps, " and ", time.Since(begun).Round(10*time.Millisecond))
