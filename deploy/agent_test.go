@@ -66,7 +66,7 @@ func anAgent(t *testing.T) (path string, id recipe.ID, servers *clienttest.Serve
 	if err := os.WriteFile(filepath.Join(dir, "recipe.starling"), b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	local, err := net.Listen("tcp", "127.0.0.1:0")
+	local, err := ListenLoopback()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -136,7 +135,7 @@ func TestLeanElsewhere(t *testing.T) {
 // TestLeanStopped: a party that is stopped is said to be, and its store is left alone.
 func TestLeanStopped(t *testing.T) {
 	t.Chdir(t.TempDir())
-	at, err := net.Listen("tcp", "127.0.0.1:0")
+	at, err := deploy.ListenLoopback()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +207,7 @@ func TestLeanAgent(t *testing.T) {
 		return string(out)
 	}
 	run("recipe new --name Vectors --query vector:4:1:10 --min-batch 20 --epsilon 4 --leader http://127.0.0.1:1/ --helper http://127.0.0.1:2/")
-	local, err := net.Listen("tcp", "127.0.0.1:0")
+	local, err := deploy.ListenLoopback()
 	if err != nil {
 		t.Fatal(err)
 	}
