@@ -161,7 +161,7 @@ func newWorld(t *testing.T) *world {
 	keys, err := w.owners.ServerKeys(true)
 	ok(err)
 	// An epoch that neither begins nor ends about now: what follows takes no other.
-	for days := uint32(7); ; days-- {
+	for days := uint32(11); ; days-- {
 		keys.EpochLength = days * 86400
 		in := now.Unix() % int64(keys.EpochLength)
 		if near := int64(4 * 3600); in >= near && in < int64(keys.EpochLength)-near {
