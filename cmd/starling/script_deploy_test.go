@@ -125,3 +125,20 @@ func begin(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	<-time.After(time.Until(m.NotBefore))
 }
+
+// calm waits, if the period that runs ends before a while is over, for the next: for scripts
+// that go by what begins with an hour or an epoch. Periods begin at whole multiples of their
+// length since 1970.
+func calm(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: calm PERIOD WHILE")
+	}
+	period, err := time.ParseDuration(args[0])
+	ts.Check(err)
+	while, err := time.ParseDuration(args[1])
+	ts.Check(err)
+	now := time.Now()
+	if left := period - time.Duration(now.UnixNano())%period; left < while {
+		<-time.After(left)
+	}
+}

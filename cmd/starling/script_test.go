@@ -70,7 +70,8 @@ var patient = map[string]string{
 // change the last bit and drop the last byte of a file. `deployment [--relay | --owned]
 // DIR` makes a deployment, `certificates DIR` certificates; `wait-metrics CONFIG REGEXP`
 // and `wait-status CONFIG REGEXP` wait until what a party shows matches, and `begin
-// MANIFEST` until its epoch has begun.
+// MANIFEST` until its epoch has begun; `calm PERIOD WHILE` waits for the next of those
+// periods if the one that runs ends before.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("testdata", "script", "*.txt"))
 	if err != nil {
@@ -96,7 +97,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exit": exitCode, "wait-for": waitFor, "wait-status": waitStatus, "free-ports": freePorts, "fill": fill, "decide": decide,
 			"flip": flip, "cut": cut, "deployment": deployment, "certificates": certificates, "wait-metrics": waitMetrics,
-			"begin": begin,
+			"begin": begin, "calm": calm,
 		},
 	})
 }
