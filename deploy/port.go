@@ -19,15 +19,15 @@ const (
 )
 
 // ListenLoopback opens a port on loopback that nobody listens on, for an address that is
-// written down and listened on again.
+// written down and listened on again. Whoever has stopped and will listen again can keep
+// others from being given the port meanwhile: it holds that of UDP with the same number.
 func ListenLoopback() (net.Listener, error) {
 	var err error
 	for range portTries {
 		var b [4]byte
 		rand.Read(b[:])
-		port := firstPort + binary.BigEndian.Uint32(b[:])%(lastPort-firstPort+1)
 		var l net.Listener
-		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+		if l, err = listenFree(firstPort + binary.BigEndian.Uint32(b[:])%(lastPort-firstPort+1)); err == nil {
 			return l, nil
 		}
 		if !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, syscall.EACCES) {
@@ -35,4 +35,20 @@ func ListenLoopback() (net.Listener, error) {
 		}
 	}
 	return nil, fmt.Errorf("deploy: open a port on loopback: %w", err)
+}
+
+// listenFree opens a port that nobody listens on and nobody holds.
+func listenFree(port uint32) (net.Listener, error) {
+	at := fmt.Sprintf("127.0.0.1:%d", port)
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		return nil, err
+	}
+	held, err := net.ListenPacket("udp", at)
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	held.Close()
+	return l, nil
 }

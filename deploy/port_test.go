@@ -1,7 +1,9 @@
 package deploy
 
 import (
+	"errors"
 	"net"
+	"syscall"
 	"testing"
 )
 
@@ -21,4 +23,29 @@ func TestListenLoopback(t *testing.T) {
 		}
 		seen[at.Port] = true
 	}
+}
+
+// TestPortHeld: a port that is held by UDP is given to nobody, until it is let go.
+func TestPortHeld(t *testing.T) {
+	l, err := ListenLoopback()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := l.Addr().(*net.TCPAddr)
+	held, err := net.ListenPacket("udp", at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	if l, err := listenFree(uint32(at.Port)); !errors.Is(err, syscall.EADDRINUSE) {
+		if err == nil {
+			l.Close()
+		}
+		t.Errorf("a port that is held: %v", err)
+	}
+	held.Close()
+	if l, err = listenFree(uint32(at.Port)); err != nil {
+		t.Fatalf("a port that is free: %v", err)
+	}
+	l.Close()
 }

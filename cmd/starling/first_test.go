@@ -144,8 +144,8 @@ func (p *people) types(commands []string) (said []string) {
 	return said
 }
 
-// freePair is a port that nobody listened on a moment ago, nor on the one 1000 above it,
-// which is the operator's by default.
+// freePair is a port that nobody listens on, nor on the one 1000 above it, which is the
+// operator's by default. Both are held until the test ends.
 func freePair(t *testing.T) string {
 	t.Helper()
 	for range 100 {
@@ -153,10 +153,23 @@ func freePair(t *testing.T) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close()
 		port := l.Addr().(*net.TCPAddr).Port
-		if above, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+1000)); err == nil {
-			defer above.Close()
+		above := fmt.Sprintf("127.0.0.1:%d", port+1000)
+		high, err := net.Listen("tcp", above)
+		if err != nil {
+			l.Close()
+			continue
+		}
+		held := true
+		for _, at := range []string{l.Addr().String(), above} {
+			c, err := net.ListenPacket("udp", at)
+			if held = held && err == nil; err == nil {
+				t.Cleanup(func() { c.Close() })
+			}
+		}
+		l.Close()
+		high.Close()
+		if held {
 			return fmt.Sprint(port)
 		}
 	}

@@ -61,6 +61,7 @@ func deployment(ts *testscript.TestScript, neg bool, args []string) {
 	if front {
 		ts.Check(deploy.CreateFront(dir, r, f, time.Now(), 20*time.Millisecond))
 	}
+	holdWritten(ts, dir)
 }
 
 // certificates makes PEM files in a directory: ca.pem, who signs helper.pem, leader.pem and

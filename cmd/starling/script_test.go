@@ -71,7 +71,8 @@ var patient = map[string]string{
 // DIR` makes a deployment, `certificates DIR` certificates; `wait-metrics CONFIG REGEXP`
 // and `wait-status CONFIG REGEXP` wait until what a party shows matches, and `begin
 // MANIFEST` until its epoch has begun; `calm PERIOD WHILE` waits for the next of those
-// periods if the one that runs ends before.
+// periods if the one that runs ends before. `hold DIR` keeps the ports of a deployment that
+// a lab has left behind for the script.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("testdata", "script", "*.txt"))
 	if err != nil {
@@ -92,12 +93,13 @@ func TestScripts(t *testing.T) {
 			e.Setenv("LC_ALL", "C.UTF-8")
 			e.Setenv(anchorsEnv, filepath.Join(e.WorkDir, "demo", deploy.AnchorsFile))
 			e.Setenv("NO_PROXY", "127.0.0.1")
+			holdPorts(e)
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exit": exitCode, "wait-for": waitFor, "wait-status": waitStatus, "free-ports": freePorts, "fill": fill, "decide": decide,
 			"flip": flip, "cut": cut, "deployment": deployment, "certificates": certificates, "wait-metrics": waitMetrics,
-			"begin": begin, "calm": calm,
+			"begin": begin, "calm": calm, "hold": hold,
 		},
 	})
 }
@@ -193,6 +195,7 @@ func freePorts(ts *testscript.TestScript, neg bool, args []string) {
 		l, err := deploy.ListenLoopback()
 		ts.Check(err)
 		open = append(open, l)
+		holdPort(ts, l.Addr().String())
 		ts.Setenv(name, l.Addr().String())
 	}
 	for _, l := range open {
