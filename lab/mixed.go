@@ -301,7 +301,9 @@ func (c *mixed) answer(ctx context.Context, f *frame) error {
 		_, err := c.of(i).Prepare(c.asks.value(0), begin)
 		return err
 	})
-	if err != nil {
+	if errors.Is(err, client.ErrWindow) {
+		return fmt.Errorf("%d devices took %w", mixedSample, errLate)
+	} else if err != nil {
 		return err
 	}
 	ways := time.Duration(wayOfAll)
