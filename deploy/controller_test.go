@@ -346,7 +346,7 @@ func TestControllerTrains(t *testing.T) {
 func TestControllerSkips(t *testing.T) {
 	x := newTrained(t, 6, 1, 1, nil)
 	stop := x.serve()
-	for end := time.Now().Add(30 * time.Second); x.status().Skipped < 1; time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); x.status().Skipped < 1; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%+v", x.status())
 		}

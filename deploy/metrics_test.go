@@ -160,7 +160,7 @@ func get(t *testing.T, url string) []byte {
 func waitFor(t *testing.T, base string, enough func(*status.Status) bool) {
 	t.Helper()
 	var last []byte
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); {
 		last = get(t, base+"/statusz")
 		var s status.Status
 		if err := json.Unmarshal(last, &s); err != nil {
@@ -177,7 +177,7 @@ func waitFor(t *testing.T, base string, enough func(*status.Status) bool) {
 // date, once a series is at least 1.
 func metricsWith(t *testing.T, base, series string) []string {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); {
 		get(t, base+"/statusz")
 		if lines := strings.Split(string(get(t, base+"/metrics")), "\n"); value(lines, series) >= "1" {
 			return lines

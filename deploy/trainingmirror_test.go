@@ -113,9 +113,15 @@ func TestTrainingMirror(t *testing.T) {
 	mu.Unlock()
 	turn(new(*session.OldError), c)
 	announce(b2, 12, 4)
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := m.run(ctx, func() {}); err != nil {
+	ran := make(chan error, 1)
+	go func() { ran <- m.run(ctx, func() {}) }()
+	for all.trouble() == nil && ctx.Err() == nil {
+		time.Sleep(5 * time.Millisecond)
+	}
+	cancel()
+	if err := <-ran; err != nil {
 		t.Error(err)
 	}
 	if lie := new(session.ContradictionError); !errors.As(all.trouble(), &lie) || lie.Evidence.Verify(s) != nil || !strings.Contains(logged.String(), "second=01") {

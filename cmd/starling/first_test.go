@@ -201,7 +201,7 @@ func serveUntilEnd(t *testing.T, dir string, words []string) {
 	}
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for !answers(ctx, local) {
 		select {

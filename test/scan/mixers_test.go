@@ -293,7 +293,7 @@ func TestWhatMixersKeep(t *testing.T) {
 		if phase++; mixerPhases[phase] != name {
 			t.Fatalf("%s comes after %s", name, mixerPhases[phase])
 		}
-		late := time.After(20 * time.Second)
+		late := time.After(2 * time.Minute)
 		ticker := time.NewTicker(100 * time.Millisecond)
 		defer ticker.Stop()
 		for {

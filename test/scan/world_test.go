@@ -391,12 +391,12 @@ func (w *world) await(what string, done func() bool) {
 	w.t.Helper()
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
-	late := time.After(30 * time.Second)
+	late := time.After(2 * time.Minute)
 	for !done() {
 		select {
 		case <-ticker.C:
 		case <-late:
-			w.t.Fatalf("%s: not after 30 s", what)
+			w.t.Fatalf("%s: not after two minutes", what)
 		}
 	}
 }
