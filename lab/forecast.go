@@ -47,7 +47,7 @@ func (f *forecast) add(v float64) {
 // Parts of cases outside of an interval, on both sides together.
 const (
 	outside999   = 1e-3
-	outsideNever = 1e-6
+	outsideNever = 1e-7
 )
 
 // interval returns the bounds of the mean squared error over the given collections but

@@ -64,7 +64,7 @@ type Sampled struct {
 	// in memory.
 	DurableLedgers int `json:"durable_ledgers"`
 
-	limits            [2]float64 // of SquaredError, but for once in 10^6 labs
+	limits            [2]float64 // of SquaredError, but for once in 10^7 labs
 	forwarded, joined uint64     // requests by the relay, and by the gateway to the leader
 	resampled         string
 }
@@ -282,7 +282,7 @@ func (r *Report) checkSampled() error {
 		return fmt.Errorf("lab: %d reports were sent, %d answers and %d dummies", r.Sent, s.Answers, s.Dummies)
 	}
 	if !(s.SquaredError >= s.limits[0] && s.SquaredError <= s.limits[1]) {
-		return fmt.Errorf("lab: the squared error is %.3g; all but one lab in a million are between %.3g and %.3g", s.SquaredError,
+		return fmt.Errorf("lab: the squared error is %.3g; all but one lab in ten million are between %.3g and %.3g", s.SquaredError,
 			s.limits[0], s.limits[1])
 	}
 	return nil
