@@ -429,7 +429,7 @@ func TestRunningServices(t *testing.T) {
 	q := p.query()
 	a := p.ask(q)
 	var got answer
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); {
 		if got = p.poll(a.header.Get("Location")); len(got.body) > 0 {
 			break
 		}
@@ -502,7 +502,7 @@ func TestLeaderKeepsItsLeaseWhileItAsks(t *testing.T) {
 func TestLeaderStopsAfterFailedSync(t *testing.T) {
 	p := newPair(t, setup{leader: func(o *leader.Options) { o.Idle = time.Millisecond }})
 	done := make(chan error, 1)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	go func() { done <- p.leader.Run(ctx) }()
 	p.leaderFS.Inject(func(op disktest.Op, name string) error {

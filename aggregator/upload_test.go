@@ -316,7 +316,7 @@ func TestUploadSlow(t *testing.T) {
 	if _, err := conn.Write([]byte(head)); err != nil {
 		t.Fatal(err)
 	}
-	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	conn.SetReadDeadline(time.Now().Add(time.Minute))
 	b := make([]byte, 64)
 	n, err := conn.Read(b)
 	if err != nil || !strings.HasPrefix(string(b[:n]), "HTTP/1.1 408 ") {

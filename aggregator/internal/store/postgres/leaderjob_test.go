@@ -87,7 +87,7 @@ func TestLeases(t *testing.T) {
 // transactions of it, leaves its reports to whoever claims the job when the lease has ended,
 // and not to the end of its flight, which is an hour off here.
 func TestCommitIsTakenOver(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	task := storetest.Task(t, dap.TimeInterval, 1)
 	l := newLeader(t, task)
