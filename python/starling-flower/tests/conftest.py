@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from flwr.app import Array, ArrayRecord, Context, Error, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
-from starling_agg import find_binary
+from starling_agg import Controller, StarlingError, find_binary
+from starling_flower import NoSum, RoundMissed
 
 
 @dataclass
@@ -67,19 +69,68 @@ def start(sites: int, dimension: int, *flags: str) -> Lab:
     )
 
 
+@dataclass
+class Labs:
+    """start(...), of rounds times as long, stopped and cleared away at the end."""
+
+    times: int = 1
+    missed: bool = False  # a client of a LocalGrid missed its round
+    running: list[Lab] = field(default_factory=list)
+
+    def __call__(self, sites: int, dimension: int, *flags: str) -> Lab:
+        at = flags.index("--round") + 1
+        length = f"{int(flags[at].removesuffix('s')) * self.times}s"
+        self.running.append(start(sites, dimension, *flags[:at], length, *flags[at + 1 :]))
+        return self.running[-1]
+
+    def late(self, e: BaseException) -> bool:
+        """Whether a round was missed by somebody, which may be why a test failed."""
+        return self.missed or isinstance(e, (NoSum, RoundMissed)) or any(map(skipped, self.running))
+
+    def stop(self) -> None:
+        for lab in self.running:
+            lab.stop()
+            shutil.rmtree(lab.dir, ignore_errors=True)
+        self.running.clear()
+
+
+def skipped(lab: Lab) -> bool:
+    """Whether the controller has skipped a round."""
+    try:
+        return Controller(lab.control).status().skipped > 0
+    except StarlingError:
+        return False
+
+
 @pytest.fixture
-def labs() -> Iterator[Any]:
-    """start(...), stopped and cleared away at the end."""
-    running: list[Lab] = []
+def labs() -> Iterator[Labs]:
+    made = Labs()
+    LocalGrid.labs = made
+    yield made
+    made.stop()
 
-    def one(*args: Any) -> Lab:
-        running.append(start(*args))
-        return running[-1]
 
-    yield one
-    for lab in running:
-        lab.stop()
-        shutil.rmtree(lab.dir, ignore_errors=True)
+def unhurried(test: Callable[..., None]) -> Callable[..., None]:
+    """A test is made once more where it fails and a round was missed, in rounds five times as long.
+
+    Its rounds of some seconds are too short for a machine that stands still for as long, or that
+    is much slower than others; and longer ones would be waited for everywhere.
+    """
+
+    @functools.wraps(test)
+    def run(labs: Labs, **rest: Any) -> None:
+        try:
+            test(labs, **rest)
+        except (Exception, pytest.fail.Exception) as e:
+            if not labs.late(e):
+                raise
+        else:
+            return
+        labs.stop()
+        labs.times = 5
+        test(labs, **rest)
+
+    return run
 
 
 @pytest.fixture(scope="session")
@@ -93,6 +144,8 @@ def lab() -> Iterator[Lab]:
 
 class LocalGrid(Grid):
     """Nodes of this process: each runs a ClientApp, as flwr-clientapp does."""
+
+    labs = Labs()  # of the test that runs
 
     def __init__(
         self, app: ClientApp, configs: list[dict[str, Any]], run_config: dict[str, Any] | None = None
@@ -131,6 +184,7 @@ class LocalGrid(Grid):
         try:
             return self._app(message, self.contexts[node])
         except Exception as e:  # as flwr-clientapp has it
+            LocalGrid.labs.missed |= isinstance(e, RoundMissed)
             return Message(Error(code=2, reason=f"{type(e)}:<'{e}'>"), reply_to=message)
 
     def send_and_receive(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import starling_flower
-from conftest import Lab, LocalGrid, model, trained
+from conftest import Lab, LocalGrid, model, trained, unhurried
 from flwr.clientapp import ClientApp
 from flwr.serverapp import GaussianPrivacyEvent, PrivacyAccountant
 from flwr.serverapp.strategy import FedAvg
@@ -16,6 +16,7 @@ from starling_flower import LedgerAccountant, Private, accountant
 EVENT = GaussianPrivacyEvent(noise_multiplier=1.0, sample_size=3, population_size=3)
 
 
+@unhurried
 def test_ledger(labs: Any) -> None:
     """It answers from the ledger, tosses nothing, and composes no more than was paid for."""
     lab: Lab = labs(2, 15, "--rounds", "2", "--round", "3s", "--epsilon", "50")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from conftest import LocalGrid, model, trained
+from conftest import LocalGrid, model, trained, unhurried
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from starling_agg import Agent
 from starling_flower import Private, mod
 
 
+@unhurried
 def test_replies_are_the_same(labs: Any) -> None:
     """A hundred sites toss: all replies have the same bytes, and about half have sent.
 

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import numpy as np
-from conftest import LocalGrid, model
+from conftest import LocalGrid, model, unhurried
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAdam, FedAvg
 from starling_agg import Agent, AgentError
@@ -29,6 +29,7 @@ def device(socket: str, task: str, done: threading.Event) -> None:
             time.sleep(0.1)  # the model is on its way
 
 
+@unhurried
 def test_cross_device(labs: Any) -> None:
     """Two rounds without a node: FedAvg moves by the mean, and FedAdam by its own step."""
     lab = labs(4, 15, "--rounds", "4", "--round", "3s", "--epsilon", "100", "--clip", "4")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import starling_flower
-from conftest import Lab, LocalGrid, model, trained
+from conftest import Lab, LocalGrid, model, trained, unhurried
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import strategy as flower
@@ -191,8 +191,10 @@ def _minus_zero(message: Message) -> ArrayRecord:
 
 
 @pytest.mark.parametrize("other", [_one, _minus_zero])
-def test_a_model_of_ones_own(lab: Lab, other: Callable[[Message], ArrayRecord]) -> None:
+@unhurried
+def test_a_model_of_ones_own(labs: Any, other: Callable[[Message], ArrayRecord]) -> None:
     """A server that sends one node another model than it announced: found out, before handing in."""
+    lab = labs(3, 15, "--rounds", "2", "--round", "3s", "--epsilon", "100")
     strategy = Private(FedAvg(fraction_evaluate=0.0), {"control": lab.control})
     app = ClientApp()
     app.train(mods=[mod])(lambda m, c: trained(m, np.ones_like))

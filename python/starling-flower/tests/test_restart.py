@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import starling_flower
-from conftest import Lab, LocalGrid, model, trained
+from conftest import Lab, LocalGrid, model, trained, unhurried
 from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
@@ -25,6 +25,7 @@ def up(by: float) -> Any:
     return lambda m, c: trained(m, lambda x: np.full_like(x, by))
 
 
+@unhurried
 def test_restarts(labs: Any) -> None:
     """A server app begins anew in mid-round; a client hands in again; then all is spent."""
     lab = labs(2, 15, "--rounds", "2", "--round", "4s", "--epsilon", "50")
@@ -57,6 +58,7 @@ def test_restarts(labs: Any) -> None:
     assert second.history == {1: "stepped"}
 
 
+@unhurried
 def test_out_of_budget(labs: Any) -> None:
     """A ledger without room says so before the app trains, and nothing is tossed."""
     lab = labs(2, 15, "--rounds", "1", "--round", "3s", "--epsilon", "50")
@@ -71,6 +73,7 @@ def test_out_of_budget(labs: Any) -> None:
     assert Agent(lab.agents[0]).ledger(lab.task).rounds == 1
 
 
+@unhurried
 def test_timeout(labs: Any) -> None:
     """A client that takes longer than the round is named, and the others' round goes on."""
     lab = labs(3, 15, "--rounds", "2", "--round", "3s", "--epsilon", "50")
@@ -79,7 +82,7 @@ def test_timeout(labs: Any) -> None:
     @app.train(mods=[mod])
     def train(message: Message, context: Context) -> Message:
         if context.node_id == 1:
-            time.sleep(8)
+            time.sleep(8 * labs.times)
         return up(1)(message, context)
 
     grid = LocalGrid(app, [{"starling-agent": a} for a in lab.agents])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import starling_flower
-from conftest import LocalGrid, model, trained
+from conftest import LocalGrid, model, trained, unhurried
 from flwr.app import ArrayRecord, Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedProx
@@ -38,6 +38,7 @@ def flat(arrays: ArrayRecord) -> np.ndarray[Any, Any]:
     return np.concatenate([a.numpy().ravel() for a in arrays.values()])
 
 
+@unhurried
 def test_two_rounds_of_four_strategies(labs: Any) -> None:
     """The mean of all sites moves the model, whichever strategy steps it."""
     lab = labs(8, 15, "--rounds", "4", "--round", "3s", "--epsilon", "100", "--clip", "10")

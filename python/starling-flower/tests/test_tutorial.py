@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from conftest import LocalGrid
+from conftest import LocalGrid, unhurried
 from flwr.app import Context, RecordDict
 
 PAGE = (Path(__file__).parents[3] / "docs" / "flower.md").read_text("utf-8")
@@ -34,6 +34,7 @@ def run(server: str, client: str, nodes: list[dict[str, Any]], **config: Any) ->
     return context.state["result"]["mean"].numpy(), grid.replies
 
 
+@unhurried
 def test_page(labs: Any, tmp_path: Path) -> None:
     """Plain FedAvg gets the clients' own values; with the change it gets their mean alone."""
     server, client, changes = parts()
