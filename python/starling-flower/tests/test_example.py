@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import sys
@@ -91,14 +92,14 @@ class Run:
     memory: Memory
 
 
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """Two rounds of the example, in which epsilon is one person's."""
-    flags = ("--persons", "360", "--epsilon", "4", "--rounds", str(ROUNDS), "--round", "20s")
+@contextlib.contextmanager
+def run_of(dir: Path, length: int) -> Iterator[Run]:
+    """Two rounds of the example, of some seconds, in which epsilon is one person's."""
+    flags = ("--persons", "360", "--epsilon", "4", "--rounds", str(ROUNDS), "--round", f"{length}s")
     lab = start(SITES, 650, *flags)
     over = threading.Event()
     try:
-        with deployment(tmp_path_factory.mktemp("flower"), EXAMPLE) as flower:
+        with deployment(dir, EXAMPLE) as flower:
             flower.start_link()
             for i, agent in enumerate(lab.agents):
                 config = f'partition-id={i} num-partitions={SITES} starling-agent="{agent}"'
@@ -107,7 +108,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
                     link = flower.start_filter("filter", flower.ear(), Path(agent), lab.task)
                 flower.start_site(f"node{i}", link, config)
             online = [f"node{i}" for i in range(SITES)]
-            until("four nodes", lambda: all("SuperNode ID" in flower.log(n) for n in online), 60)
+            until("four nodes", lambda: all("SuperNode ID" in flower.log(n) for n in online))
             memory = Memory(lab.task.encode(), needles())
 
             def watch() -> None:
@@ -117,7 +118,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
             watching = threading.Thread(target=watch)
             watching.start()
             settings = [f"rounds={ROUNDS}", f"starling='{lab.dir / 'd' / 'starling.toml'}'"]
-            said = flower.start_run(settings, "--stream", seconds=240)
+            said = flower.start_run(settings, "--stream", seconds=180 + 3 * length)
             over.set()
             watching.join()
             yield Run(lab, flower, said, memory)
@@ -125,6 +126,25 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         over.set()
         lab.stop()
         shutil.rmtree(lab.dir, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """A run of the example: one more, of longer rounds, where the machine is too slow for these.
+
+    That is where a site has missed both, or the memory was not looked into in time.
+    """
+    with contextlib.ExitStack() as stack:
+        run = stack.enter_context(run_of(tmp_path_factory.mktemp("flower"), 20))
+        if min(paid(run)) == 0 or len(run.memory.seen) < 2:
+            stack.close()
+            run = stack.enter_context(run_of(tmp_path_factory.mktemp("flower"), 100))
+        yield run
+
+
+def paid(ran: Run) -> list[int]:
+    """How many rounds each site has taken part in."""
+    return [Agent(a).ledger(ran.lab.task).rounds for a in ran.lab.agents]
 
 
 def test_learns(ran: Run) -> None:
@@ -142,9 +162,8 @@ def test_learns(ran: Run) -> None:
 
 def test_filter_let_receipts_out(ran: Run) -> None:
     """The site behind the filter took part as the others did: its agent said so."""
-    paid = [Agent(a).ledger(ran.lab.task).rounds for a in ran.lab.agents]
     events = [e["event"] for e in ran.flower.events("filter")]
-    assert events.count("contributed") == paid[0] >= 1
+    assert events.count("contributed") == paid(ran)[0] >= 1
     assert "of 4 nodes have handed in" in ran.said
 
 
