@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -27,15 +28,22 @@ BIN = Path(sys.executable).parent
 TASK = "5a" * 32
 
 
+_PORTS = iter(random.Random(os.getpid()).sample(range(12000, 32000), 2000))
+
+
 def free_port() -> int:
-    """Give a port of loopback that is free now."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
+    """Give a port that nobody listens at, outside of the range that connections are made from.
+
+    One of that range may be a connection's by the time that a process listens at it.
+    """
+    for port in _PORTS:
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
 
 
-def until(what: str, condition: Callable[[], bool], seconds: float = 60.0) -> None:
+def until(what: str, condition: Callable[[], bool], seconds: float = 180.0) -> None:
     """Wait for a condition of another process, or fail."""
     end = time.monotonic() + seconds
     while not condition():
@@ -261,7 +269,7 @@ class Deployment:
         until(f"{lines} replies; {self.logs()}", whole, 280)
         return [json.loads(line) for line in out.read_text().splitlines()]
 
-    def start_run(self, settings: list[str], *flags: str, seconds: float = 60) -> str:
+    def start_run(self, settings: list[str], *flags: str, seconds: float = 180) -> str:
         """Have the SuperLink run the app, with settings of its own; give what was printed."""
         done = subprocess.run(
             [BIN / "flwr", "run", self.root / "app", "test", *flags, "--run-config", " ".join(settings)],
