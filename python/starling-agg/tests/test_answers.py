@@ -225,7 +225,7 @@ OK = http(200, b'{"accepted":true}')
 
 def test_agent_answers(server: Server) -> None:
     """Another's answers are refused; broken connections are tried again where it is harmless."""
-    a = sa.Agent(server.path, timeout=5)
+    a = sa.Agent(server.path, timeout=60)
     task = sa.Task({"task": "0" * 64, "allowed": True, "numbers": 1})
     give = partial(a.contribute, task, 1, [1.0])
     for answer in (
@@ -264,7 +264,7 @@ def test_agent_answers(server: Server) -> None:
 
 
 def test_controller_answers(server: Server) -> None:
-    c = sa.Controller(server.path, timeout=5)
+    c = sa.Controller(server.path, timeout=60)
     with pytest.raises(sa.ControllerDown, match="whether the round has begun"):
         server.says(None) and c.begin()
     assert server.asked == 1, "a round is never begun twice"

@@ -8,6 +8,7 @@ import json
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -572,14 +573,13 @@ def test_connections_are_bounded(rig: Rig) -> None:
         assert one_more.recv(1) == b""
     for conn in conns:
         conn.close()
-    deadline = 200
-    while deadline:
+    end = time.monotonic() + 60
+    while True:
         try:
             assert rig.pull() is None
             break
         except (ConnectionError, http.client.HTTPException):
-            deadline -= 1
-    assert deadline
+            assert time.monotonic() < end
 
 
 def test_supernode_waits_for_superlink() -> None:
@@ -657,7 +657,7 @@ def test_agent_away(
     monkeypatch.setattr(logging.getLogger("starling.egress"), "propagate", True)
     agent = Agent(str(tmp_path / "s"), TASK)
     threading.Thread(target=egress.questions, args=(Once(1), agent), daemon=True).start()
-    assert done.wait(10)
+    assert done.wait(60)
     assert desk.decided(4) is False
     (line,) = [one for one in caplog.records if one.getMessage() == "agent"]
     assert "starling serve agent agent.toml" in line.__dict__["hint"]
