@@ -226,6 +226,7 @@ func TestTakenWhileItRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 		paused := at.way
+		w.paused = c
 		ended := make(chan error, 1)
 		go func() { ended <- w.run(c) }()
 		time.Sleep(3 * units * time.Second / 2)
