@@ -546,8 +546,9 @@ func (r *replicas) know(total int, all ...*process) {
 	}
 }
 
-// takeover is how soon another process has what a process had claimed that was killed.
-const takeover = 30 * time.Second
+// takeover is how soon another process has what a process had claimed that was killed: once
+// the lease of 20 seconds has ended, and well before a patient leader gives a helper up.
+const takeover = 50 * time.Second
 
 // TestReplicasOfBoth: two processes serve a leader, on a database and an object storage, and
 // two its helper. One leader is killed with a job that the helper has not answered, and again
