@@ -160,26 +160,25 @@ func TestServerDrains(t *testing.T) {
 }
 
 func TestServerLimits(t *testing.T) {
-	addr := make(chan net.Addr, 1)
-	s := Server{Name: "public", Listen: Listen{Address: "127.0.0.1:0", HeaderTimeout: Duration(20 * time.Millisecond)},
-		Log: quiet(), Opened: func(a net.Addr) { addr <- a }, Handler: http.NotFoundHandler()}
-	stop := start(t, s.Part())
-	defer stop()
-	at := (<-addr).String()
-	slow, err := net.Dial("tcp", at)
-	if err != nil {
-		t.Fatal(err)
+	dial := func(timeout time.Duration) net.Conn {
+		addr := make(chan net.Addr, 1)
+		s := Server{Name: "public", Listen: Listen{Address: "127.0.0.1:0", HeaderTimeout: Duration(timeout)},
+			Log: quiet(), Opened: func(a net.Addr) { addr <- a }, Handler: http.NotFoundHandler()}
+		stop := start(t, s.Part())
+		t.Cleanup(func() { stop() })
+		conn, err := net.Dial("tcp", (<-addr).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return conn
 	}
-	defer slow.Close()
+	slow := dial(20 * time.Millisecond)
 	io.WriteString(slow, "GET / HTTP/1.1\r\nHos")
 	if b, _ := io.ReadAll(slow); strings.Contains(string(b), "200") {
 		t.Errorf("a slow head got %q", b)
 	}
-	big, err := net.Dial("tcp", at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer big.Close()
+	big := dial(time.Minute)
 	go io.WriteString(big, "GET / HTTP/1.1\r\nHost: x\r\nX: "+strings.Repeat("x", maxHeaderBytes+8192)+"\r\n\r\n")
 	if line, _ := bufio.NewReader(big).ReadString('\n'); !strings.Contains(line, "431") {
 		t.Errorf("a large head got %q", line)
