@@ -19,8 +19,8 @@ const (
 )
 
 // ListenLoopback opens a port on loopback that nobody listens on, for an address that is
-// written down and listened on again. Whoever has stopped and will listen again can keep
-// others from being given the port meanwhile: it holds that of UDP with the same number.
+// written down and listened on again. A party that has stopped and will listen again can
+// keep others from being given its port meanwhile, by one of UDP with the same number.
 func ListenLoopback() (net.Listener, error) {
 	var err error
 	for range portTries {
