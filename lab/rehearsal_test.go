@@ -56,7 +56,8 @@ func TestEpochTooEarly(t *testing.T) {
 		t.Errorf("the report does not say it: %v", err)
 	}
 
-	// Its first epoch is over before anybody can have visited, and so are the later ones.
+	// Its first epoch is over before anybody can have visited, and so are the later ones, of
+	// which one may be over before all parties have started.
 	o.Keep = ""
 	f = newFrame(o.Frame)
 	err = f.inTime(t.Context(), s.pose, act{enrolling, func(ctx context.Context) error {
@@ -64,7 +65,7 @@ func TestEpochTooEarly(t *testing.T) {
 		return &lateError{cause: credentials.ErrTooLate}
 	}})
 	late := new(lateError)
-	if !errors.As(err, &late) || !errors.Is(err, credentials.ErrTooLate) || f.again != restarts || !strings.Contains(err.Error(), "fewer devices") {
+	if !errors.As(err, &late) || f.again != restarts || !strings.Contains(err.Error(), "fewer devices") {
 		t.Errorf("again %d times: %v", f.again, err)
 	}
 }
@@ -75,20 +76,28 @@ func TestVisitsTooLate(t *testing.T) {
 	t.Parallel()
 	o := Options{Population: 400, Sampling: recipe.Rational{Num: 4, Den: 5}, Credentials: true,
 		Frame: Frame{Epsilon: decimal("4"), Out: t.TempDir()}}.WithDefaults()
-	s := &population{histogram: &histogram{o: o, found: &Report{}, query: visitsRecipe}}
-	f := newFrame(o.Frame)
-	f.tempo = tempo{start: 10 * time.Second, slack: 1}
-	err := f.run(t.Context(), s.pose, act{enrolling, func(ctx context.Context) error {
-		select {
-		case <-time.After(time.Until(f.counting.begin)):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		return f.enrol(ctx)
-	}})
 	late := new(lateError)
-	if !errors.As(err, &late) || late.done != 0 || !errors.Is(err, credentials.ErrTooLate) {
-		t.Errorf("%v", err)
+	for start := 10 * time.Second; ; start *= 2 {
+		s := &population{histogram: &histogram{o: o, found: &Report{}, query: visitsRecipe}}
+		f := newFrame(o.Frame)
+		f.tempo = tempo{start: start, slack: 1}
+		began := false
+		err := f.run(t.Context(), s.pose, act{enrolling, func(ctx context.Context) error {
+			began = true
+			select {
+			case <-time.After(time.Until(f.counting.begin)):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			return f.enrol(ctx)
+		}})
+		if !errors.As(err, &late) || began && !errors.Is(err, credentials.ErrTooLate) || late.done != 0 || start > time.Minute {
+			t.Fatalf("%v", err)
+		}
+		if began {
+			return
+		}
+		t.Logf("%v; again", err) // the machine was too busy to start all parties before
 	}
 }
 
