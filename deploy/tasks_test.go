@@ -107,13 +107,17 @@ func TestTasksOfARunningLeader(t *testing.T) {
 		}
 		return resp.StatusCode, string(said)
 	}
-	serve := func() (stop func()) {
+	serve := func() func() {
 		t.Helper()
-		stop = servicetest.Serve(t, a.Parts(slog.New(slog.DiscardHandler), Listeners{})...)
+		stop := servicetest.Serve(t, a.Parts(slog.New(slog.DiscardHandler), Listeners{})...)
 		if bearer, err = a.OperatorToken(); err != nil {
 			t.Fatal(err)
 		}
-		return stop
+		return func() {
+			t.Helper()
+			stop()
+			http.DefaultClient.CloseIdleConnections() // or the next life is asked over one of this
+		}
 	}
 
 	stop := serve()
