@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -194,5 +195,55 @@ func TestClosedTask(t *testing.T) {
 	}
 	if s := p.leaderTask(); s.Phase == status.NotStarted {
 		t.Errorf("phase %q", s.Phase)
+	}
+}
+
+// TestAddedAtOneFirst: a task that the helper gets some seconds after its leader is agreed
+// upon within two, whatever differed in another before; one that stays different is compared
+// about as rarely as any after some minutes.
+func TestAddedAtOneFirst(t *testing.T) {
+	p := newPair(t, setup{})
+	p.leaderOpt.Provide, p.helperOpt.Provide = p.provider, p.provider
+	p.leader.Close()
+	p.startLeader()
+	p.helper.Close()
+	p.startHelper()
+	var asked atomic.Int64
+	p.between(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if compares(r) {
+				asked.Add(1)
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	steps := func(n int) {
+		for range n {
+			p.clock.advance(time.Second)
+			p.step()
+		}
+	}
+	if _, err := p.leader.Add(t.Context(), p.another(nil)); err != nil { // at one alone
+		t.Fatal(err)
+	}
+	steps(300)
+	asked.Store(0)
+	if steps(300); asked.Load() > 20 { // each is of two requests, half a minute apart or more
+		t.Errorf("%d requests in five minutes of a task that one has", asked.Load())
+	}
+	in := p.another(func(c *dap.TaskConfiguration) { c.TaskInfo = []byte("a third") })
+	if _, err := p.leader.Add(t.Context(), in); err != nil {
+		t.Fatal(err)
+	}
+	steps(1)
+	if s := p.taskOf(dap.RoleLeader).Agreement; s.State != status.Differs {
+		t.Fatalf("agreement %+v", s)
+	}
+	if _, err := p.helper.Add(t.Context(), in); err != nil {
+		t.Fatal(err)
+	}
+	steps(2)
+	if s := p.taskOf(dap.RoleLeader).Agreement; s.State != status.Agreed {
+		t.Errorf("agreement %+v", s)
 	}
 }

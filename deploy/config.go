@@ -117,7 +117,7 @@ type Aggregator struct {
 	// 720h; negative keeps all.
 	Retention service.Duration `toml:"retention"`
 	// CompareEvery is how often a leader compares with its helpers what they hold and
-	// have released. Leaders only. Default 1 minute.
+	// have released; sooner while something differs. Leaders only. Default 1 minute.
 	CompareEvery service.Duration `toml:"compare_every"`
 	// Limits left out or zero take their defaults.
 	Limits Limits `toml:"limits"`

@@ -23,8 +23,9 @@ import (
 type partner struct {
 	peer.Comparison
 	urgent atomic.Bool // its exchange is due now
+	joined atomic.Bool // a task came since the last
 
-	failed int       // tries in a row
+	failed int       // tries in a row, or exchanges after which something differed
 	next   time.Time // of the next exchange
 
 	ids []dap.TaskID      // rising; replaced as a whole
@@ -48,7 +49,9 @@ type partnerKey struct{ url, secret string }
 // with its helper's at once.
 func (l *Leader) ready(book *agreement.Book, t *task.Task) {
 	t.Fence = book.Fence(t.ID)
-	l.join(t).urgent.Store(true)
+	p := l.join(t)
+	p.joined.Store(true)
+	p.urgent.Store(true)
 	l.partners.wake()
 }
 
@@ -152,6 +155,9 @@ func (l *Leader) agreeWith(ctx context.Context, p *partner) error {
 		return nil // they were given up
 	}
 	p.Task = ids[0]
+	if p.joined.Swap(false) {
+		p.failed = 0
+	}
 	l.bring(ctx, ids)
 	freed, err := l.book.Exchange(ctx, &p.Comparison, ids, own, l.opt.Clock.Now)
 	switch {
@@ -160,9 +166,11 @@ func (l *Leader) agreeWith(ctx context.Context, p *partner) error {
 	case err != nil:
 		freed |= l.book.Fail(ids, err)
 	}
-	// One that does not answer is asked again soon, and then as rarely as any.
+	// One that does not answer is asked again soon, and then as rarely as any; so is one that
+	// holds something else, for whoever gives both a task gives it to one of them first.
 	wait := l.opt.Agree
-	if p.failed++; err == nil || errors.Is(err, agreement.ErrSilent) {
+	differ := slices.ContainsFunc(ids, func(id dap.TaskID) bool { return !l.book.Agrees(id) })
+	if p.failed++; err == nil && !differ || errors.Is(err, agreement.ErrSilent) {
 		p.failed = 0
 	} else {
 		wait = min(wait, lease.Backoff(p.failed, l.opt.Idle, wait))
