@@ -269,25 +269,14 @@ func TestControllerTrains(t *testing.T) {
 		}
 	}
 	t.Log("steps at ", steps, " and ", time.Since(begun).Round(10*time.Millisecond))
-	local := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", string(x.controller.Control))
-	}}}
+	control := atSocket(t, x.controller.Control)
 	ask := func(method, path string, status int) []byte {
 		t.Helper()
-		req, err := http.NewRequestWithContext(ctx, method, "http://local"+path, nil)
-		if err != nil {
-			t.Fatal(err)
+		code, body := control(method, path, nil)
+		if code != status {
+			t.Fatalf("%s %s: status %d, %s", method, path, code, body)
 		}
-		resp, err := local.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		b, err := io.ReadAll(resp.Body)
-		if err != nil || resp.StatusCode != status {
-			t.Fatalf("%s %s: status %d, %s, %v", method, path, resp.StatusCode, b, err)
-		}
-		return b
+		return []byte(body)
 	}
 	model, err := session.ReadFloats(ask("GET", "/v1/model", 200))
 	if err != nil {
